@@ -4,6 +4,8 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
+# A target without a slash in its name is no file.
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 # The folder of the control plane's programs and kubectl. What envtest installs lacks two of them; bin/k8s then has links to the
 # others. Each version that K8S chooses has a folder of its own.
@@ -13,9 +15,10 @@ CHROMIUM ?= bin/chromium/headless-shell
 PROMETHEUS ?= bin/prometheus/usr/bin/prometheus
 KWOK = $(if $(filter-out 0,$(NODES)),bin/kwok)
 
-# Programs that are run and not debugged. The control plane is built with the same flags and shares what is compiled of Go's
-# library. A compiler that collects garbage less often takes a tenth less time.
-GO_BUILD = CGO_ENABLED=0 GOGC=$${GOGC:-400} go build -trimpath -gcflags=all=-dwarf=false -ldflags="-s -w"
+# Compilers, tests and their control planes take a quarter less time if they collect garbage less often.
+SPARE_GC = GOGC=$${GOGC:-400}
+# Programs that are run and not debugged. The control plane shares with them what is compiled of Go's library.
+GO_BUILD = CGO_ENABLED=0 $(SPARE_GC) go build -trimpath -gcflags=all=-dwarf=false -ldflags="-s -w"
 PROGRAMS = ./cmd/... ./hack/devcluster ./hack/gotest
 
 # Every module; those with code of ours; and those whose tests "make test" runs beside the ones that have a target of their own.
@@ -30,22 +33,25 @@ export MODULES CLI_PLATFORMS
 export SEED ?= 1
 export RAPID_SEED ?= $(SEED)
 export GOMEGA_DEFAULT_EVENTUALLY_TIMEOUT ?= 30s
+export GOMEGA_DEFAULT_EVENTUALLY_POLLING_INTERVAL ?= 50ms
 export REPORTS ?= $(CURDIR)/bin/reports
 # The race detector needs cgo, which Go turns off where there is no C compiler.
+JOBS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # Tests run in the folders of their packages, so they need absolute paths. The linter vets.
 TEST_FLAGS = -vet=off -count=1 -timeout=40m -exec=$(CURDIR)/hack/test-exec.sh $(TESTFLAGS)
-TEST_ENV = KUBEBUILDER_ASSETS="$(abspath $(ASSETS))" CHROMIUM="$(abspath $(CHROMIUM))" PROMETHEUS="$(abspath $(PROMETHEUS))" TEST_FLAGS="$(TEST_FLAGS)"
+TEST_ENV = $(SPARE_GC) KUBEBUILDER_ASSETS="$(abspath $(ASSETS))" CHROMIUM="$(abspath $(CHROMIUM))" PROMETHEUS="$(abspath $(PROMETHEUS))" TEST_FLAGS="$(TEST_FLAGS)"
 RACE_ENV = $(TEST_ENV) $(if $(RACE),BUBBLES_ON_ONE_PROCESSOR=1)
-# $(call test,name of the log,flags and packages) runs tests, and $(call module,folder) all of another module.
-test = $(TEST_ENV) bin/gotest -log="$(REPORTS)/$(1).json" -- $(TEST_FLAGS) $(2)
+# $(call test,name of the log,flags and packages) runs tests, $(call module,folder) all of another module, and $(call unit,…)
+# those for which Go's cache answers if they have passed, and neither code nor files nor environment have changed since.
+test = $(TEST_ENV) bin/gotest -log="$(REPORTS)/$(subst /,-,$(1)).json" -- $(TEST_FLAGS) $(2)
 module = $(TEST_ENV) bin/gotest -log="$(REPORTS)/$(subst /,-,$(1)).json" -C $(1) -- $(TEST_FLAGS) ./...
+unit = $(SPARE_GC) bin/gotest -log="$(REPORTS)/$(1).json" -- -vet=off -timeout=40m -p=3 $(TESTFLAGS) $(2)
 # Suites that run the product mostly in processes of its own, where the race detector sees nothing of it.
-OUTSIDE := $(addprefix ./test/,audit cli/scale cli/write e2e gitops install line memory metrics runbooks schema upgrade)
+OUTSIDE := $(addprefix test/,audit cli/scale cli/write e2e gitops install line memory metrics runbooks schema upgrade)
 
 ##@ Help
 
-.PHONY: help
 help: ## Show this help.
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
@@ -54,7 +60,6 @@ help: ## Show this help.
 
 ##@ Development cluster
 
-.PHONY: run dev-up dev-down control-plane
 run: build control-plane $(KWOK) ## Run a cluster with the operator and its façade until Ctrl-C.
 # With exec there is no shell between, so that a SIGTERM that make passes on arrives.
 	@exec env KUBEBUILDER_ASSETS="$(ASSETS)" NODES="$(NODES)" bin/devcluster run
@@ -71,7 +76,6 @@ control-plane: ## Build etcd, kube-apiserver and the like (minutes the first tim
 
 ##@ Build
 
-.PHONY: build page cli-binaries image krew bundle release release-test generate fmt clean pictures
 build: ## Build the operator, kubectl-lock and the programs for development.
 # The go command downloads as many modules at a time as it may use processors.
 	@GOMAXPROCS=16 go list -deps $(PROGRAMS) >/dev/null
@@ -143,39 +147,38 @@ bin/prometheus/usr/bin/prometheus: hack/unpack.sh
 
 ##@ Test
 
-.PHONY: quick test compile-tests test-inside test-outside test-one timing test-nightly
 quick: ## Run the tests that need no control plane, unless their results are cached: what one runs while working.
 	@packages="$$(hack/test-packages.sh unit)" && go test -vet=off $(TESTFLAGS) $$packages
 
-# Most suites wait more than they compute, so these run at once.
+# What computes comes first. Suites wait as much as they compute, so two for each processor run at once, those of BESIDE first.
 test: build control-plane bin/kwok bin/helm bin/kustomize-controller compile-tests ## Run all tests that judge a change.
-	@$(MAKE) --no-print-directory -k -j2 test-inside test-outside && bin/gotest -slowest=10 "$(REPORTS)"
+	@failed=0; $(MAKE) --no-print-directory test-units || failed=1; \
+	$(MAKE) --no-print-directory -k -j$(JOBS) $(BESIDE) $$(hack/test-packages.sh suites | sed 's|^|suite/|') browser-test \
+	  $(addprefix module/,$(WITH_TESTS)) || failed=1; bin/gotest -slowest=10 "$(REPORTS)"; exit $$failed
 
 compile-tests:
-	@RACE="$(RACE)" hack/compile-tests.sh "$(OUTSIDE) ./test/image ./test/installation" $(WITH_TESTS) test/browser test/chart test/observability
+	@$(SPARE_GC) RACE="$(RACE)" hack/compile-tests.sh "$(OUTSIDE) test/image test/installation" $(WITH_TESTS) test/browser test/chart test/observability
 
-test-inside:
-	@suites="$$(hack/test-packages.sh suites $(OUTSIDE))" && units="$$(hack/test-packages.sh unit)" && \
-	$(RACE_ENV) bin/gotest -log="$(REPORTS)/inside.json" -- $(TEST_FLAGS) $(RACE) -p=3 $$suites $$units
-# The race detector makes allocations of its own.
-	@$(call test,allocations,-run='^Test(Allocations|Chaos|Memory|TheDefaultsFit)' ./lock/line ./facade/forrst ./facade/rest ./cmd/lock-operator ./webhook)
+# hack/test-exec.sh says why on one processor. The second ones are about what the race detector adds to: memory and time.
+test-units: build
+	@failed=0; units="$$(hack/test-packages.sh unit)"; $(if $(RACE),GOMAXPROCS=1) $(call unit,units,$(RACE) $$units) || failed=1; \
+	$(call unit,unraced,-run='^Test(Allocations|Chaos|Memory|TenThousand|TheDefaultsFit)' ./lock/line ./facade/forrst ./facade/rest ./cmd/lock-operator ./webhook) || failed=1; exit $$failed
 
-test-outside:
-	@failed=0; $(call test,outside,-p=2 $(OUTSIDE)) || failed=1; \
-	$(foreach folder,$(WITH_TESTS),$(call module,$(folder)) || failed=1; ) \
-	$(MAKE) --no-print-directory browser-test || failed=1; exit $$failed
+suite/%:
+	@$(if $(filter $*,$(OUTSIDE)),,BUBBLES_ON_ONE_PROCESSOR=$(RACE)) $(call test,$*,$(if $(filter $*,$(OUTSIDE)),,$(RACE)) ./$*)
+module/%:
+	@$(call module,$*)
 
 test-one: build control-plane bin/kwok bin/helm bin/kustomize-controller ## Run one spec or test, as in make test-one PKG=./test/jobs FOCUS="takes no label away".
 	@if [ -z "$$PKG" ] || [ -z "$$FOCUS" ]; then echo 'test-one: say what to run, as in make test-one PKG=./test/jobs FOCUS="takes no label away"' >&2; exit 1; fi
 	@$(RACE_ENV) TAG=any go test $(TEST_FLAGS) $(RACE) -tags=timing,nightly -v "$$PKG" "$$(if grep -qs 'onsi/ginkgo/v2"' "$$PKG"/*_test.go; then echo -ginkgo.focus; else echo -run; fi)=$$FOCUS"
 
 timing: build control-plane $(CHROMIUM) ## Judge how fast things are: alone on the machine, against floors that the same run measures.
-	@$(TEST_ENV) hack/test-tagged.sh timing $(PKGS)
+	@$(TEST_ENV) GOGC=100 hack/test-tagged.sh timing $(PKGS)
 
 test-nightly: build control-plane bin/kwok bin/helm bin/kustomize-controller $(CHROMIUM) $(PROMETHEUS)
 	@$(TEST_ENV) hack/test-tagged.sh nightly $(PKGS)
 
-.PHONY: browser-test chart-test peers-test observe-test prometheus image-test install-test
 # The check of the page's accessibility comes from the registry of npm. Without npm it is left out; in CI that is a failure.
 browser-test: build control-plane $(CHROMIUM) $(if $(or $(CI),$(shell command -v npm)),web/node_modules) ## Run the tests of the page and of the REST door's events with a browser.
 	@$(call module,test/browser)
@@ -200,7 +203,6 @@ install-test: build image control-plane bin/kwok bin/helm ## Install the chart w
 	@hack/debian.sh podman runc iproute2:ip
 	@$(TEST_ENV) INSTALLATIONS="$(INSTALLATIONS)" hack/install-test.sh
 
-.PHONY: nightly robustness soak robustness-breakages bench bench-report bench-scale
 nightly: build ## Run what takes longer than ten minutes, all night, with a drawn seed, and print a table of the results, which bin/nightly keeps.
 	@NIGHTLY="$(NIGHTLY)" NIGHTLY_SEED="$(if $(findstring file,$(origin SEED)),,$(SEED))" hack/nightly.sh bin/nightly
 
@@ -225,7 +227,6 @@ bench-scale: build control-plane bin/bench ## Measure with 100,000 live locks, o
 
 ##@ Check
 
-.PHONY: verify sbom vuln lint
 verify: build web/node_modules ## Fail if generated files, the page or go.mod files are out of date, a platform of kubectl-lock does not compile, or a licence is not allowed.
 	@hack/verify.sh
 
@@ -243,7 +244,7 @@ lint: bin/golangci-lint bin/actionlint ## Run golangci-lint in every module, and
 ##= AUTH, FACADE_ADDR, NODES, OBSERVE, ROUTES  of the development cluster: none or token, where the façade listens, simulated nodes (0), 1 for a Prometheus, a file of routes
 ##= CHROMIUM, KUBEBUILDER_ASSETS, PROMETHEUS  a browser, a folder of a control plane and a Prometheus in place of those in bin/
 ##= DURATION, OPERATIONS, REPORT, REPORTS  of tests: how long "make robustness" runs, how much "make soak" does and where it reports, where times are kept
-##= FOCUS, INSTALLATIONS, PKG, PKGS, SEED, TESTFLAGS  of tests: what "make test-one", "make install-test" and "make timing" run, what choices are drawn from (1), more flags for go test
+##= FOCUS, INSTALLATIONS, JOBS, PKG, PKGS, SEED, TESTFLAGS  of tests: how many suites run at once, what "make test-one", "make install-test" and "make timing" run, what choices are drawn from (1), more flags for go test
 ##= K8S  version of Kubernetes in place of the pinned one, as in K8S=1.34.4 (built into bin/k8s-1.34.4)
 ##= IMAGE, PLATFORMS, CLI_PLATFORMS, VERSION  of "make release" and its parts: where the image is pushed to, or local; of images and programs; as in v0.1.0
 ##= NIGHTLY, UPGRADE_FROM, VULNDB  the steps of "make nightly" (all), the revision that test/upgrade begins at, a copy of the vulnerability database

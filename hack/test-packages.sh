@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Prints the packages of this module that have tests: "unit" those whose tests need no control plane, "suites" the others but
-# those of the folders that follow. The suite of the contract is the longest, so it comes first.
+# Prints the folders of this module that have tests, without those of the images, which have targets of their own: "unit" those
+# whose tests need no control plane, as packages, "suites" the others. Those that take longest come first.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-kind="$1"
-shift
-go list -test -f '{{.ImportPath}} {{.Deps}}' ./... | awk -v kind="$kind" -v module="$(go list -m)" -v without="$* ./test/image ./test/installation" '
-  BEGIN { count = split(without, folders, " "); for (i = 1; i <= count; i++) { sub(/^\./, module, folders[i]); left[folders[i]] = 1 } }
+longest="test/contract test/jobs test/holders test/guards test/jobs/faults test/line test/install test/memory test/gitops"
+longest+=" test/run lock/line facade/forrst controllers/jobgate facade/rest cli/supervise lock/engine facade/client lock/audit/auditlog"
+go list -test -f '{{.ImportPath}} {{.Deps}}' ./... | awk -v kind="$1" -v module="$(go list -m)" -v longest="$longest" '
+  BEGIN { count = split(longest, folders); for (i = 1; i <= count; i++) rank[folders[i]] = i }
   $1 ~ /\.test$/ {
     isSuite = /sigs.k8s.io\/controller-runtime\/pkg\/envtest/
     sub(/\.test$/, "", $1)
-    if (isSuite == (kind == "suites") && !($1 in left)) print ($1 ~ /test\/contract$/ ? 0 : 1), $1
-  }' | sort | cut -d' ' -f2
+    folder = substr($1, length(module) + 2)
+    if (folder != "test/image" && folder != "test/installation" && isSuite == (kind == "suites"))
+      print (folder in rank ? rank[folder] : count + 1), (isSuite ? folder : $1)
+  }' | sort -n | cut -d' ' -f2

@@ -99,8 +99,8 @@ func TestALockThatExpiresWhileItIsReadIsNotReplaced(t *testing.T) {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	cluster := fake.NewClientBuilder().WithScheme(scheme).WithObjects(held).Build()
 	for begun, isFree := range map[time.Duration]bool{time.Minute - 500*time.Millisecond: false, time.Minute: true} {
+		cluster := fake.NewClientBuilder().WithScheme(scheme).WithObjects(held.DeepCopy()).Build()
 		clock := clocktesting.NewFakePassiveClock(noon.Add(begun))
 		handler := &LockAdmission{Client: cluster, LiveReader: slowReader{cluster, clock}, Limits: rules.DefaultLimits(), Clock: clock}
 		if response := handler.Handle(t.Context(), creationOf(t, lock)); response.Allowed != isFree {

@@ -68,6 +68,9 @@ func TestMemoryOfBlockedCallers(t *testing.T) {
 	}
 }
 
+// By default, all of them may be at one address.
+func TestTenThousandCallersWait(t *testing.T) { wantBlocked(t, 10_000, 10) }
+
 // memoryInUse counts stacks too. They shrink with the second collection only.
 func memoryInUse() float64 {
 	var stats runtime.MemStats

@@ -140,9 +140,6 @@ func wantBlocked(t *testing.T, callers, connections int) {
 
 func TestThousandCallersWaitOnOneConnection(t *testing.T) { wantBlocked(t, 1000, 1) }
 
-// By default, all of them may be at one address.
-func TestTenThousandCallersWait(t *testing.T) { wantBlocked(t, 10_000, 10) }
-
 // A call whose client has reset its stream keeps no connection, but the server must not
 // stop before it has released its lock.
 func TestServerWaitsForStreamsThatWereReset(t *testing.T) {

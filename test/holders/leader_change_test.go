@@ -87,7 +87,7 @@ func (c *callers) measure(ctx context.Context, during time.Duration) (acquires, 
 
 var _ = Describe("A change of leader", func() {
 	It("does not stop callers, and looks after holders at a bounded rate", func(ctx context.Context) {
-		changeLeader(ctx, 300, 3*time.Second, 100*time.Millisecond)
+		changeLeader(ctx, 120, 3*time.Second, 100*time.Millisecond)
 	})
 })
 

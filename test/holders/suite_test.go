@@ -33,7 +33,6 @@ const patience = 2 * time.Minute
 func TestHolders(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(patience)
-	SetDefaultEventuallyPollingInterval(10 * time.Millisecond)
 	RunSpecs(t, "Holders of locks")
 }
 

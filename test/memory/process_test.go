@@ -94,7 +94,7 @@ func newCage(limit int64) cage {
 	}
 	GinkgoWriter.Println("no memory cgroup can be made: the data of the process is limited instead")
 	return cage{
-		prefix: []string{"/bin/sh", "-c", `ulimit -d "$0" && exec "$@"`, strconv.FormatInt(limit>>10, 10), "/usr/bin/env", fmt.Sprintf("GOMEMLIMIT=%d", limit/10*9)},
+		prefix: []string{"/bin/sh", "-c", `ulimit -d "$0" && exec "$@"`, strconv.FormatInt(limit>>10, 10), "/usr/bin/env", "-u", "GOGC", fmt.Sprintf("GOMEMLIMIT=%d", limit/10*9)},
 		peak:   func() int64 { return 0 },
 	}
 }

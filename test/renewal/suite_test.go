@@ -32,7 +32,6 @@ const patience = 2 * time.Minute
 func TestRenewal(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(patience)
-	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
 	RunSpecs(t, "Renewals by the operator")
 }
 

@@ -27,7 +27,6 @@ const patience = 90 * time.Second
 func TestRunbooks(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(patience)
-	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
 	RunSpecs(t, "Runbooks")
 }
 

@@ -22,10 +22,15 @@ import (
 	"forrst.dev/lock-operator/test/support/kubelet"
 )
 
-// NewNamespace returns the name of a namespace of the spec's own.
+// NewNamespace returns the name of a namespace of the spec's own. It is deleted after the spec, so that the operators of
+// later specs do not look after its Jobs.
 func NewNamespace(ctx context.Context) string {
 	GinkgoHelper()
-	return Environment.Namespace(ctx, "jobs-")
+	name := Environment.Namespace(ctx, "jobs-")
+	DeferCleanup(func(ctx context.Context) {
+		Expect(Admin.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
+	})
+	return name
 }
 
 // Change is a change of a Job before its creation.

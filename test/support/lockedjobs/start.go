@@ -41,7 +41,6 @@ func Run(t *testing.T, suite string) {
 	t.Helper()
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(Patience)
-	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
 	RunSpecs(t, suite)
 }
 
