@@ -171,28 +171,29 @@ func (l *listener) admit(accepted net.Conn) (admitted *connection, closing net.C
 }
 
 // leavingFor returns the connection that makes room for one of the given network: of that one which has
-// the most, counting the new one. So networks with many connections make room for those with few,
-// whatever their clients do. If clients are verified, the silent ones count first: they may have no
-// certificate, whereas the others are those of API servers. It needs the mutex.
+// the most, counting the new one, and of several of those the one that waits longest. So networks with many
+// connections make room for those with few, whatever their clients do. If clients are verified, the silent
+// ones count first: they may have no certificate, whereas the others are those of API servers. It needs the mutex.
 func (l *listener) leavingFor(newcomer *network) (found *connection) {
-	var ofSilent *network
-	var most int
+	var ofSilent *connection
+	var most, mostSilent int
 	for _, each := range l.networks {
-		if l.isVerifying && each.phases[silent].Len() > 0 && (ofSilent == nil || each.phases[silent].Len() > ofSilent.phases[silent].Len()) {
-			ofSilent = each
+		if silents := each.phases[silent].Len(); l.isVerifying && silents > 0 {
+			if leaving := l.leaving(each); silents > mostSilent || silents == mostSilent && leaving.since.Before(ofSilent.since) {
+				ofSilent, mostSilent = leaving, silents
+			}
 		}
 		count := each.connections
 		if each == newcomer {
 			count++
 		}
-		if count > most && count > newcomer.connections {
-			if leaving := l.leaving(each); leaving != nil {
-				found, most = leaving, count
-			}
+		if leaving := l.leaving(each); leaving != nil && count > newcomer.connections &&
+			(count > most || count == most && leaving.since.Before(found.since)) {
+			found, most = leaving, count
 		}
 	}
 	if ofSilent != nil {
-		return l.leaving(ofSilent)
+		return ofSilent
 	}
 	return found
 }
