@@ -153,7 +153,7 @@ quick: ## Run the tests that need no control plane, unless their results are cac
 # What computes comes first. Suites wait as much as they compute, so two for each processor run at once, those of BESIDE first.
 test: build control-plane bin/kwok bin/helm bin/kustomize-controller compile-tests ## Run all tests that judge a change.
 	@failed=0; $(MAKE) --no-print-directory test-units || failed=1; \
-	$(MAKE) --no-print-directory -k -j$(JOBS) $(BESIDE) $$(hack/test-packages.sh suites | sed 's|^|suite/|') browser-test \
+	$(MAKE) --no-print-directory -k -j$(JOBS) browser-test $(BESIDE) $$(hack/test-packages.sh suites | sed 's|^|suite/|') \
 	  $(addprefix module/,$(WITH_TESTS)) || failed=1; bin/gotest -slowest=10 "$(REPORTS)"; exit $$failed
 
 compile-tests:
