@@ -137,7 +137,40 @@ func (s *screen) hides(selector, text string) {
 	s.await("![...document.querySelectorAll(" + quote(selector) + ")].some(e => e.textContent.includes(" + quote(text) + "))")
 }
 
-func (s *screen) click(selector string) { s.t.Helper(); s.do(chromedp.Click(chromedp.CSS(selector))) }
+// click clicks the first such part of the page as soon as a user can. What arrives between a look at the page and the click can
+// move the part: then the click does nothing, and is repeated.
+func (s *screen) click(selector string) {
+	s.t.Helper()
+	for begun := time.Now(); ; pause(s.t, 20*time.Millisecond) {
+		if place := evaluate[[]float64](s, placeOf(selector)); len(place) == 2 {
+			s.do(chromedp.MouseClickXY(place[0], place[1]))
+			if evaluate[bool](s, "window.isHit !== false") { // The page that a click leads to knows nothing of it.
+				return
+			}
+		}
+		if time.Since(begun) > patience {
+			s.t.Fatalf("%s cannot be clicked:\n%s", selector, evaluate[string](s, "document.body.innerText.slice(0, 3000)"))
+		}
+	}
+}
+
+// placeOf returns where the first such part can be clicked, or nothing while it cannot. The next click elsewhere does nothing.
+func placeOf(selector string) string {
+	return `(() => {
+		const part = document.querySelector(` + quote(selector) + `);
+		part?.scrollIntoView({block: "nearest"});
+		const box = part?.getClientRects()[0];
+		if (!box || part.disabled) return [];
+		const place = [box.left + box.width / 2, box.top + box.height / 2];
+		if (!part.contains(document.elementFromPoint(...place))) return [];
+		window.isHit = false;
+		addEventListener("click", (event) => {
+			window.isHit = part.contains(event.target);
+			if (!window.isHit) { event.preventDefault(); event.stopImmediatePropagation(); }
+		}, {capture: true, once: true});
+		return place;
+	})()`
+}
 
 func (s *screen) enter(selector, text string) {
 	s.t.Helper()
