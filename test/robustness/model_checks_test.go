@@ -134,13 +134,23 @@ func TestRenewalsThatAreAnsweredLate(t *testing.T) {
 		// inEtcd is the ttl of the renewal that etcd has; zero if it has none.
 		inEtcd time.Duration
 		want   bool
+		// expired is when the grant would have ended without it, long ago if it is zero, and ended when it has; zero is after 20 s.
+		expired, ended time.Duration
 	}{
-		"gone after the new expiry": {[]operation{first, renewed(17*second, notFound), acquired("b", 2, 18*second, 19*second, second)}, 10 * second, true},
-		"gone before it":            {[]operation{first, renewed(13*second, notFound)}, 10 * second, false},
-		"gone, though etcd shows the renewal of an earlier call late": {[]operation{acquired("a", 1, 0, second, 2*second), renewed(6*second, notFound)}, second, true},
-		"another client's":                             {[]operation{first, acquired("b", 2, 16*second, 17*second, 9*second), renewed(18*second, mismatch)}, 10 * second, true},
-		"another client's too soon":                    {[]operation{first, acquired("b", 2, 13*second, 14*second, 9*second), renewed(18*second, mismatch)}, 10 * second, false},
-		"another client's, though etcd has no renewal": {[]operation{first, acquired("b", 2, 16*second, 17*second, 9*second), renewed(18*second, mismatch)}, 0, false},
+		"gone after the new expiry": {operations: []operation{first, renewed(17*second, notFound), acquired("b", 2, 18*second, 19*second, second)}, inEtcd: 10 * second, want: true},
+		"gone before it":            {operations: []operation{first, renewed(13*second, notFound)}, inEtcd: 10 * second},
+		"gone, though etcd shows the renewal of an earlier call late": {operations: []operation{acquired("a", 1, 0, second, 2*second), renewed(6*second, notFound)}, inEtcd: second, want: true},
+		"another client's":                             {operations: []operation{first, acquired("b", 2, 16*second, 17*second, 9*second), renewed(18*second, mismatch)}, inEtcd: 10 * second, want: true},
+		"another client's too soon":                    {operations: []operation{first, acquired("b", 2, 13*second, 14*second, 9*second), renewed(18*second, mismatch)}, inEtcd: 10 * second, expired: 30 * second},
+		"another client's, though etcd has no renewal": {operations: []operation{first, acquired("b", 2, 16*second, 17*second, 9*second), renewed(18*second, mismatch)}},
+		"another client's, after the end of a renewal that came too late": {
+			operations: []operation{acquired("a", 1, 0, second, 5*second), acquired("b", 2, 8*second, 9*second, 9*second), renewed(10*second, mismatch)},
+			inEtcd:     10 * second, expired: 5 * second, ended: 8 * second, want: true,
+		},
+		"another client's, though the renewal came in time": {
+			operations: []operation{first, acquired("b", 2, 8*second, 9*second, 9*second), renewed(10*second, mismatch)},
+			inEtcd:     10 * second, expired: 30 * second, ended: 8 * second,
+		},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -152,10 +162,18 @@ func TestRenewalsThatAreAnsweredLate(t *testing.T) {
 				grant.made = &v1alpha1.Lock{Spec: v1alpha1.LockSpec{AcquireTime: &v1alpha1.Timestamp{}, ExpireTime: &v1alpha1.Timestamp{}}}
 				grant.last = grant.made
 			}
+			if test.ended > 0 {
+				grants[0].to, grants[1].from = test.ended, test.ended
+			}
+			history := &history{start: time.Now(), operations: test.operations}
+			if test.expired > 0 {
+				expires := v1alpha1.NewTimestamp(history.start.Add(test.expired))
+				grants[0].made = &v1alpha1.Lock{Spec: v1alpha1.LockSpec{AcquireTime: &v1alpha1.Timestamp{}, ExpireTime: &expires}}
+			}
 			if test.inEtcd > 0 {
 				grants[0].renewals = []renewal{{seen: 5*second + 1, ttl: test.inEtcd}}
 			}
-			record := newRecord(&history{start: time.Now(), operations: test.operations}, grants, []passage{{open: []span{{0, 100 * second}}}}, second)
+			record := newRecord(history, grants, []passage{{open: []span{{0, 100 * second}}}}, second)
 			record.end = 100 * second
 			checked, steps := model{allowance: second, skew: second}, record.steps()
 			if got := porcupine.CheckOperations(checked.porcupine(), steps["k"]); got != test.want {

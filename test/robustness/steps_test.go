@@ -160,7 +160,10 @@ func (r *record) endedDuring(op *operation) bool {
 // the new expiry may have passed.
 func (r *record) renewalsBefore(op *operation, plain step) (steps []step) {
 	for _, grant := range r.byOwner[op.owner] {
+		formerEnd := r.clock(grant.made.Spec.ExpireTime.Time)
 		for _, renewal := range grant.renewals {
+			isLate := renewal.seen+r.skew >= formerEnd
+			formerEnd = renewal.seen + renewal.ttl
 			if renewal.ttl != op.ttl || op.sent > renewal.seen || renewal.seen > op.answered+r.journalDelay() {
 				continue
 			}
@@ -168,7 +171,7 @@ func (r *record) renewalsBefore(op *operation, plain step) (steps []step) {
 			renewed.outcome, renewed.ret = done, renewal.seen
 			renewed.label = "renewal before the answer of " + op.String()
 			steps = append(steps, renewed)
-			if op.outcome == notFound && renewal.seen < grant.to && grant.to <= op.answered+r.journalDelay() { // The replica ends a lock that it has renewed too late.
+			if isLate && renewal.seen < grant.to && grant.to <= op.answered+r.journalDelay() { // The replica ends a lock that it has renewed too late.
 				ended := renewed
 				ended.kind, ended.outcome, ended.ret = cleanup, unanswered, min(grant.to, r.end)
 				ended.label = "end after the late " + renewed.label
