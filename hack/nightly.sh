@@ -16,7 +16,7 @@ nightly() { echo "make test-nightly PKGS='$*'"; }
 steps=(
   "gitops|^go\.mod|^api/|^config/(crd|admission-policy|webhook)/|^lock/jobs/|^controllers/jobgate/|^test/gitops/#$(nightly ./test/gitops)"
   "line|^lock/(engine|line)/|^facade/peers/#export LINE_KILLS=\${LINE_KILLS:-5} LINE_HOME_KILLS=2 LINE_CROWD=500 LINE_ROLLED=200; $(nightly ./test/line)"
-  "liveness|^lock/(engine|line)/|^facade/peers/#make robustness DURATION=40s"
+  "liveness|#make robustness DURATION=40s"
   "install-variants|^charts/|^config/|^test/install(ation)?/#ROTATIONS=3 make test-one PKG=./test/install FOCUS='rotated under load' && make install-test INSTALLATIONS=."
   "upgrade|^charts/|^config/|^test/upgrade/#$(nightly ./test/upgrade)"
   "platforms|^Dockerfile|^hack/image\.sh#make image && $(nightly ./test/image)"
