@@ -35,8 +35,8 @@ export RAPID_SEED ?= $(SEED)
 export GOMEGA_DEFAULT_EVENTUALLY_TIMEOUT ?= 30s
 export GOMEGA_DEFAULT_EVENTUALLY_POLLING_INTERVAL ?= 50ms
 export REPORTS ?= $(CURDIR)/bin/reports
-# The race detector needs cgo, which Go turns off where there is no C compiler.
 JOBS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+# The race detector needs cgo, which Go turns off where there is no C compiler.
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # Tests run in the folders of their packages, so they need absolute paths. The linter vets.
 TEST_FLAGS = -vet=off -count=1 -timeout=40m -exec=$(CURDIR)/hack/test-exec.sh $(TESTFLAGS)
@@ -150,18 +150,18 @@ bin/prometheus/usr/bin/prometheus: hack/unpack.sh
 quick: ## Run the tests that need no control plane, unless their results are cached: what one runs while working.
 	@packages="$$(hack/test-packages.sh unit)" && go test -vet=off $(TESTFLAGS) $$packages
 
-# What computes comes first. Suites wait as much as they compute, so two for each processor run at once, those of BESIDE first.
+# What computes comes first. Suites wait as much as they compute, so two for each processor run at once, with what BESIDE says.
 test: build control-plane bin/kwok bin/helm bin/kustomize-controller compile-tests ## Run all tests that judge a change.
 	@failed=0; $(MAKE) --no-print-directory test-units || failed=1; \
-	$(MAKE) --no-print-directory -k -j$(JOBS) browser-test $(BESIDE) $$(hack/test-packages.sh suites | sed 's|^|suite/|') \
+	suites="$$(hack/test-packages.sh suites)" && $(MAKE) --no-print-directory -k -j$(JOBS) browser-test $(BESIDE) $$(printf 'suite/%s ' $$suites) \
 	  $(addprefix module/,$(WITH_TESTS)) || failed=1; bin/gotest -slowest=10 "$(REPORTS)"; exit $$failed
-
 compile-tests:
 	@$(SPARE_GC) RACE="$(RACE)" hack/compile-tests.sh "$(OUTSIDE) test/image test/installation" $(WITH_TESTS) test/browser test/chart test/observability
 
-# hack/test-exec.sh says why on one processor. The second ones are about what the race detector adds to: memory and time.
+# hack/test-exec.sh says why bubbles have one processor. The last ones are about what the race detector adds to: memory and time.
 test-units: build
-	@failed=0; units="$$(hack/test-packages.sh unit)"; $(if $(RACE),GOMAXPROCS=1) $(call unit,units,$(RACE) $$units) || failed=1; \
+	@failed=0; bubbles="$$(hack/test-packages.sh bubbles)" && $(if $(RACE),GOMAXPROCS=1) $(call unit,bubbles,$(RACE) $$bubbles) || failed=1; \
+	units="$$(hack/test-packages.sh plain)" && $(call unit,units,$(RACE) $$units) || failed=1; \
 	$(call unit,unraced,-run='^Test(Allocations|Chaos|Memory|TenThousand|TheDefaultsFit)' ./lock/line ./facade/forrst ./facade/rest ./cmd/lock-operator ./webhook) || failed=1; exit $$failed
 
 suite/%:

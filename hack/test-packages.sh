@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prints the folders of this module that have tests, without those of the images, which have targets of their own: "unit" those
-# whose tests need no control plane, as packages, "suites" the others. Those that take longest come first.
+# whose tests need no control plane, as packages: "bubbles" with testing/synctest, and "plain" without; "suites" the others.
+# Those that take longest come first.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 longest="test/contract test/jobs test/holders test/guards test/jobs/faults test/line test/install test/memory test/gitops"
@@ -9,8 +10,9 @@ go list -test -f '{{.ImportPath}} {{.Deps}}' ./... | awk -v kind="$1" -v module=
   BEGIN { count = split(longest, folders); for (i = 1; i <= count; i++) rank[folders[i]] = i }
   $1 ~ /\.test$/ {
     isSuite = /sigs.k8s.io\/controller-runtime\/pkg\/envtest/
+    of = isSuite ? "suites" : / testing\/synctest[ \]]/ ? "bubbles" : "plain"
     sub(/\.test$/, "", $1)
     folder = substr($1, length(module) + 2)
-    if (folder != "test/image" && folder != "test/installation" && isSuite == (kind == "suites"))
+    if (folder != "test/image" && folder != "test/installation" && (of == kind || kind == "unit" && !isSuite))
       print (folder in rank ? rank[folder] : count + 1), (isSuite ? folder : $1)
   }' | sort -n | cut -d' ' -f2
