@@ -72,7 +72,7 @@ func (a *JobAdmission) decide(ctx context.Context, request admission.Request, su
 	var problems field.ErrorList
 	switch request.Operation {
 	case admissionv1.Create:
-		problems = jobs.AdmitCreate(admitted, a.Limits, a.Clock.Now())
+		warnings, problems = jobs.AdmitCreate(admitted, a.Limits, a.Clock.Now())
 		if len(problems) == 0 && jobs.IsLocked(admitted) && a.Bound.IsFull(request.Namespace) {
 			return denied(apierrors.NewForbidden(batchv1.Resource("jobs"), request.Name, fmt.Errorf(
 				"namespace %s has as many Jobs with the label %s as it may have, %d; delete some that have ended, set ttlSecondsAfterFinished, or have --max-jobs-per-namespace of lock-operator raised",

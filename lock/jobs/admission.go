@@ -37,11 +37,11 @@ var (
 )
 
 // AdmitCreate suspends a Job that is to run under a lock, or reports why it cannot. Repeating it
-// changes nothing.
-func AdmitCreate(job *batchv1.Job, limits Limits, now time.Time) field.ErrorList {
-	problems := checkLabel(job)
+// changes nothing. The warnings tell the user that the Job waits for no lock.
+func AdmitCreate(job *batchv1.Job, limits Limits, now time.Time) (warnings []string, problems field.ErrorList) {
+	problems = checkLabel(job)
 	if !IsLocked(job) {
-		return problems
+		return nil, problems
 	}
 	_, malformed := ParseTerms(job.Annotations, limits)
 	problems = append(problems, malformed...)
@@ -54,10 +54,12 @@ func AdmitCreate(job *batchv1.Job, limits Limits, now time.Time) field.ErrorList
 			"a Job under a lock needs the generated selector, which finds its pods even after the Job was deleted"))
 	}
 	if len(problems) > 0 {
-		return problems
+		return nil, problems
 	}
 	if IsSuspended(job) && !isReinvoked(job, now) {
 		metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.LockPausedAnnotation, "true")
+		warnings = append(warnings, "the Job is paused by its spec.suspend and does not wait for its lock; set spec.suspend to false to have it wait, "+
+			"and leave spec.suspend out of the manifest: the operator suspends the Job until it holds the lock")
 	}
 	if !hasFinalizer(job) {
 		job.Finalizers = append(job.Finalizers, v1alpha1.LockFinalizer)
@@ -67,7 +69,7 @@ func AdmitCreate(job *batchv1.Job, limits Limits, now time.Time) field.ErrorList
 	delete(job.Annotations, v1alpha1.LockStoppingAnnotation)
 	delete(job.Spec.Template.Annotations, v1alpha1.FencingTokenAnnotation)
 	job.Spec.Suspend = new(true)
-	return nil
+	return warnings, nil
 }
 
 // reinvokedWithin is longer than the API server works on one request.

@@ -98,7 +98,7 @@ func TestAdmitCreate(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			problems := jobs.AdmitCreate(test.job, limits, now)
+			warnings, problems := jobs.AdmitCreate(test.job, limits, now)
 			if test.wantField != "" {
 				if len(problems) != 1 || problems[0].Field != test.wantField {
 					t.Fatalf("got %v, want one problem of %s", problems, test.wantField)
@@ -110,6 +110,10 @@ func TestAdmitCreate(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.want, test.job); diff != "" {
 				t.Errorf("admitted (-want +got):\n%s", diff)
+			}
+			// Whoever has a Job waits for it, and it waits for nothing.
+			if _, isPaused := test.want.Annotations[v1alpha1.LockPausedAnnotation]; isPaused != (len(warnings) == 1) {
+				t.Errorf("paused: %t, with the warnings %q", isPaused, warnings)
 			}
 		})
 	}

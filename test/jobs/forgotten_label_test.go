@@ -2,12 +2,18 @@ package jobs_test
 
 import (
 	"context"
+	"encoding/json"
+	"encoding/pem"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -58,6 +64,101 @@ var _ = Describe("A Job that names a lock", func() {
 		}, false),
 		Entry("no metadata", func(metadata *metav1.ObjectMeta) { metadata.Labels, metadata.Annotations = nil, nil }, false),
 	)
+
+	DescribeTable("is refused with the label or an annotation where it has no effect",
+		func(ctx context.Context, change func(job *batchv1.Job), place, instead string) {
+			job := makeJob(namespace, "job", "key")
+			change(job)
+			refused := func(prefix string) OmegaMatcher {
+				return MatchError(And(ContainSubstring(prefix+place), ContainSubstring(instead)))
+			}
+			Eventually(try(ctx, job)).Should(refused(""))
+			Eventually(try(ctx, makeCronJob(job))).Should(refused("spec.jobTemplate."))
+		},
+		Entry("the label as an annotation", func(job *batchv1.Job) {
+			job.Labels, job.Annotations = nil, map[string]string{v1alpha1.LockLabel: "true"}
+		}, "metadata.annotations[forrst.dev/lock]: Forbidden", "make it a label"),
+		Entry("the key as a label", func(job *batchv1.Job) {
+			job.Labels, job.Annotations = map[string]string{v1alpha1.LockKeyAnnotation: "key"}, nil
+		}, "metadata.labels[forrst.dev/lock-key]: Forbidden", "make it an annotation"),
+		Entry("a ttl without the label", func(job *batchv1.Job) {
+			job.Labels, job.Annotations = nil, map[string]string{v1alpha1.LockTTLAnnotation: "1m"}
+		}, "metadata.labels[forrst.dev/lock]: Required value: the annotation forrst.dev/lock-ttl alone", `set the label to "true"`),
+		Entry("a misspelt key without the label", func(job *batchv1.Job) {
+			job.Labels, job.Annotations = nil, map[string]string{"forrst.dev/lock-keys": "key"}
+		}, "metadata.labels[forrst.dev/lock]: Required value: the annotation forrst.dev/lock-keys alone", `set the label to "true"`),
+		Entry("the label on Pods", func(job *batchv1.Job) {
+			// A Job without labels would get these of its Pods.
+			job.Labels, job.Annotations = map[string]string{"app": "billing"}, nil
+			job.Spec.Template.Labels = map[string]string{v1alpha1.LockLabel: "true"}
+		}, "spec.template.metadata.labels[forrst.dev/lock]: Forbidden", "metadata.labels[forrst.dev/lock]"),
+		Entry("the key on Pods", func(job *batchv1.Job) {
+			job.Labels, job.Annotations = nil, nil
+			job.Spec.Template.Annotations[v1alpha1.LockKeyAnnotation] = "key"
+		}, "spec.template.metadata.annotations[forrst.dev/lock-key]: Forbidden", "metadata.annotations[forrst.dev/lock-key]"),
+	)
+
+	DescribeTable("is refused with the label or an annotation on the CronJob itself",
+		func(ctx context.Context, change func(runs *batchv1.CronJob), place string) {
+			job := makeJob(namespace, "job", "key")
+			job.Labels, job.Annotations = nil, nil
+			runs := makeCronJob(job)
+			change(runs)
+			Eventually(try(ctx, runs)).Should(MatchError(And(
+				ContainSubstring("metadata."+place+": Forbidden"), ContainSubstring("move it to spec.jobTemplate.metadata."+place))))
+			// What has no effect is not stored later either.
+			changed := makeCronJob(job)
+			Expect(admin.Create(ctx, changed)).To(Succeed())
+			change(changed)
+			Expect(admin.Update(ctx, changed)).To(MatchError(ContainSubstring("metadata." + place + ": Forbidden")))
+		},
+		Entry("the label", func(runs *batchv1.CronJob) {
+			runs.Labels = map[string]string{v1alpha1.LockLabel: "true"}
+		}, "labels[forrst.dev/lock]"),
+		Entry("the key", func(runs *batchv1.CronJob) {
+			runs.Annotations = map[string]string{v1alpha1.LockKeyAnnotation: "key"}
+		}, "annotations[forrst.dev/lock-key]"),
+	)
+
+	It("is refused when it comes to name a lock without the label", func(ctx context.Context) {
+		job := makeJob(namespace, "job", "key", func(job *batchv1.Job) { job.Labels, job.Annotations = nil, nil })
+		Expect(admin.Create(ctx, job)).To(Succeed())
+		job.Annotations = map[string]string{v1alpha1.LockKeyAnnotation: "key"}
+		Eventually(func() error { return admin.Update(ctx, job.DeepCopy(), client.DryRunAll) }).Should(refusedFor("metadata.labels"))
+	})
+
+	It("is refused when a webhook that is called later adds the label", func(ctx context.Context) {
+		server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var review admissionv1.AdmissionReview
+			if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			review.Response = &admissionv1.AdmissionResponse{
+				UID: review.Request.UID, Allowed: true, PatchType: new(admissionv1.PatchTypeJSONPatch),
+				Patch: []byte(`[{"op":"add","path":"/metadata/labels","value":{"forrst.dev/lock":"true"}}]`),
+			}
+			_ = json.NewEncoder(w).Encode(review)
+		}))
+		DeferCleanup(server.Close)
+		authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+		later := &admissionregistrationv1.MutatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "zz-" + namespace},
+			Webhooks: []admissionregistrationv1.MutatingWebhook{{
+				Name: "label.example.com", SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+				ClientConfig:      admissionregistrationv1.WebhookClientConfig{URL: new(server.URL), CABundle: authority},
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
+				Rules: []admissionregistrationv1.RuleWithOperations{{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{"batch"}, APIVersions: []string{"v1"}, Resources: []string{"jobs"}},
+				}},
+			}},
+		}
+		Expect(admin.Create(ctx, later)).To(Succeed())
+		DeferCleanup(func(ctx context.Context) { Expect(admin.Delete(ctx, later)).To(Succeed()) })
+		job := makeJob(namespace, "job", "key", func(job *batchv1.Job) { job.Labels, job.Annotations = nil, nil })
+		Eventually(try(ctx, job)).Should(MatchError(ContainSubstring("metadata.labels[forrst.dev/lock]: Forbidden: the webhook of the lock operator has not seen")))
+	})
 
 	It("is refused when a CronJob comes to name a lock, whereas other changes of a CronJob are free", func(ctx context.Context) {
 		unlabelled := makeJob(namespace, "job", "key")
