@@ -98,6 +98,9 @@ func readBody(text []byte, found *mistakes) (members, error) {
 	if !utf8.Valid(text) {
 		return members{}, problems.New(problems.InvalidRequest, "The body must be valid UTF-8")
 	}
+	if bytes.HasPrefix(text, []byte("\ufeff")) {
+		return members{}, problems.New(problems.InvalidRequest, "The body must not begin with a byte order mark")
+	}
 	m, err := parseObject(text, "", found)
 	if err != nil {
 		return m, problems.New(problems.InvalidRequest, "The body is not as described: "+err.Error())
@@ -105,9 +108,13 @@ func readBody(text []byte, found *mistakes) (members, error) {
 	return m, nil
 }
 
-// raw returns a member, or nil if it is absent.
+// raw returns a member, or nil if it is absent. A null is the same, as at the Forrst door: many programs write it for what
+// they have no value of.
 func (m *members) raw(name string) json.RawMessage {
 	m.read = append(m.read, name)
+	if string(m.values[name]) == "null" {
+		m.values[name] = nil
+	}
 	return m.values[name]
 }
 
@@ -177,20 +184,21 @@ func (m *members) seconds(name string, least, most time.Duration) time.Duration 
 	return time.Duration(math.Round(number * float64(time.Second)))
 }
 
-// integer returns an integer of 32 bits, zero if it is absent or none.
+// integer returns an integer of 32 bits, zero if it is absent or none. As in JSON Schema, 1.0 is one.
 func (m *members) integer(name string) int32 {
 	raw := m.raw(name)
 	if raw == nil {
 		return 0
 	}
-	var number int32
-	if json.Unmarshal(raw, &number) != nil || raw[0] == 'n' {
+	var number float64
+	if json.Unmarshal(raw, &number) != nil || number != math.Trunc(number) || number < math.MinInt32 || number > math.MaxInt32 {
 		low, high := float64(math.MinInt32), float64(math.MaxInt32)
 		m.found.add(FieldError{
 			In: inBody, Field: m.prefix + name, Detail: "must be an integer of 32 bits", Value: raw, Minimum: &low, Maximum: &high,
 		})
+		return 0
 	}
-	return number
+	return int32(number)
 }
 
 // requiredSeconds is seconds for a member that must be there.

@@ -99,7 +99,7 @@ func TestInvalidRequestsNameFieldValueAndBound(t *testing.T) {
 		`{"ttl_seconds":86400.1}`:             {{In: "body", Field: "ttl_seconds", Value: 86400.1, Minimum: &low, Maximum: &high}},
 		`{"ttl_seconds":1e99}`:                {{In: "body", Field: "ttl_seconds", Value: 1e99, Minimum: &low, Maximum: &high}},
 		`{"ttl_seconds":"60"}`:                {{In: "body", Field: "ttl_seconds", Value: "60"}},
-		`{"ttl_seconds":null}`:                {{In: "body", Field: "ttl_seconds"}},
+		`{"ttl_seconds":null}`:                {{In: "body", Field: "ttl_seconds", Minimum: &low, Maximum: &high}},
 		`{"ttl_seconds":true}`:                {{In: "body", Field: "ttl_seconds", Value: true}},
 		`{"TTL_seconds":60}`:                  {{In: "body", Field: "ttl_seconds", Minimum: &low, Maximum: &high}, {In: "body", Field: "TTL_seconds"}},
 		`{"ttl_seconds":1,"a":1}`:             {{In: "body", Field: "a"}},

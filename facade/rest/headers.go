@@ -3,6 +3,7 @@ package rest
 import (
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -70,8 +71,8 @@ type entityTags struct {
 	tags  []string
 }
 
-// parseEntityTags reads If-Match or If-None-Match, and reports whether it is well-formed. Weak tags are
-// told apart, as W/"…".
+// parseEntityTags reads If-Match or If-None-Match, and reports whether it is well-formed. A tag means the same if it is
+// weak: proxies that compress weaken tags, and one names a version of the lock all the same.
 func parseEntityTags(values []string) (entityTags, bool) {
 	text := strings.TrimSpace(strings.Join(values, ","))
 	if text == "*" {
@@ -79,11 +80,7 @@ func parseEntityTags(values []string) (entityTags, bool) {
 	}
 	var found entityTags
 	for text != "" {
-		weak := ""
-		if rest, ok := strings.CutPrefix(text, "W/"); ok {
-			weak, text = "W/", rest
-		}
-		opaque, ok := strings.CutPrefix(text, `"`)
+		opaque, ok := strings.CutPrefix(strings.TrimPrefix(text, "W/"), `"`)
 		if !ok {
 			return entityTags{}, false
 		}
@@ -91,7 +88,7 @@ func parseEntityTags(values []string) (entityTags, bool) {
 		if !ok || len(found.tags) == maxEntityTags {
 			return entityTags{}, false
 		}
-		found.tags = append(found.tags, weak+`"`+opaque+`"`)
+		found.tags = append(found.tags, `"`+opaque+`"`)
 		rest = strings.TrimSpace(rest)
 		if text = strings.TrimSpace(strings.TrimPrefix(rest, ",")); rest != "" && rest[0] != ',' {
 			return entityTags{}, false
@@ -133,10 +130,5 @@ func (c *call) isNotModified(tag string) bool {
 	if !ok {
 		return false
 	}
-	for _, each := range known.tags {
-		if strings.TrimPrefix(each, "W/") == tag {
-			return true
-		}
-	}
-	return known.isAny
+	return known.isAny || slices.Contains(known.tags, tag)
 }

@@ -193,7 +193,7 @@ func TestIfMatch(t *testing.T) {
 	granted := f.do(http.MethodPost, report, ofSixty).want(http.StatusCreated)
 	token, tag := granted.lock().LockToken, granted.header.Get("ETag")
 	renewed := f.do(http.MethodPut, report, ofSixty, "X-Lock-Token", token, "If-Match", tag).want(http.StatusOK).header.Get("ETag")
-	for _, stale := range []string{tag, `"x"`, `""`, "W/" + renewed, tag + `, "x"`} {
+	for _, stale := range []string{tag, `"x"`, `""`, "W/" + tag, tag + `, "x"`} {
 		f.do(http.MethodPut, report, ofSixty, "X-Lock-Token", token, "If-Match", stale).want(http.StatusPreconditionFailed, "version-mismatch")
 		f.do(http.MethodDelete, report, "", "X-Lock-Token", token, "If-Match", stale).want(http.StatusPreconditionFailed, "version-mismatch")
 	}
@@ -204,6 +204,8 @@ func TestIfMatch(t *testing.T) {
 		t.Errorf("the lock is in version %s, not %s", got, renewed)
 	}
 	renewed = f.do(http.MethodPut, report, ofSixty, "X-Lock-Token", token, "If-Match", "*").want(http.StatusOK).header.Get("ETag")
+	// A proxy that compresses has weakened it.
+	renewed = f.do(http.MethodPut, report, ofSixty, "X-Lock-Token", token, "If-Match", "W/"+renewed).want(http.StatusOK).header.Get("ETag")
 	f.do(http.MethodDelete, report, "", "X-Lock-Token", token, "If-Match", `"x", `+renewed).want(http.StatusNoContent)
 	// The end of the grant counts for more than the version.
 	f.do(http.MethodDelete, report, "", "X-Lock-Token", token, "If-Match", tag).want(http.StatusGone, "lock-ended")
@@ -320,4 +322,16 @@ func TestFunctions(t *testing.T) {
 	f.do(http.MethodPut, location, ofSixty, "X-Lock-Token", token).want(http.StatusOK)
 	f.do(http.MethodDelete, location, "", "X-Lock-Token", token).want(http.StatusNoContent)
 	f.do(http.MethodGet, report, "").want(http.StatusOK)
+}
+
+// As at the Forrst door: programs write null for what they have no value of.
+func TestNullIsAbsent(t *testing.T) {
+	f := newFixture(t)
+	granted := f.do(http.MethodPost, report, `{"ttl_seconds":60,"wait_seconds":null,"priority":null,"function":null,"reason":null,`+
+		`"holder_ref":null,"release_delay_seconds":null}`).want(http.StatusCreated).lock()
+	if granted.Function != "" || granted.Reason != "" || granted.HolderRef != nil {
+		t.Errorf("%+v", granted)
+	}
+	f.do(http.MethodPost, report, `{"ttl_seconds":60,"nonsense":null}`).want(http.StatusBadRequest, "invalid-request")
+	f.do(http.MethodPost, report, "\ufeff"+ofSixty).want(http.StatusBadRequest, "invalid-request")
 }
