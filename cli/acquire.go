@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"forrst.dev/lock-operator/cli/durations"
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/cli/tokenfile"
@@ -28,7 +29,7 @@ type acquireOptions struct {
 	grantOptions
 
 	ttl          time.Duration
-	wait         string
+	wait         time.Duration
 	reason       string
 	isOwnerGiven bool
 }
@@ -66,17 +67,16 @@ releases it whatever happens.`,
 	}
 	flags := command.Flags()
 	options.addFlags(flags)
-	flags.DurationVar(&options.ttl, "ttl", defaultHandTTL, "How long the lock lives unless it is renewed")
-	flags.StringVar(&options.wait, "wait", "0", "How long to wait for the holder, such as 10m; 0 for not at all, forever for as long as it takes")
+	durations.Var(flags, &options.ttl, "ttl", defaultHandTTL, "How long the lock lives unless it is renewed")
+	durations.VarOrForever(flags, &options.wait, "wait", 0, "How long to wait for the holder, such as 10m; 0 for not at all, forever for as long as it takes")
 	flags.StringVar(&options.reason, "reason", "", "Why you hold the lock, for people. Default: this command and the name of the machine")
 	flags.BoolVar(&options.isOwnerGiven, "owner-stdin", false, "Read the owner token from the standard input, instead of making a random one. No two grants may share a token")
 	return command
 }
 
 func (o *acquireOptions) run(ctx context.Context, key string) error {
-	wait, err := parseWait(o.wait)
-	if err != nil {
-		return err
+	if o.wait < 0 {
+		return failure.Usagef("--wait is %s, and must not be negative", o.wait)
 	}
 	if err := o.checkOutput(); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (o *acquireOptions) run(ctx context.Context, key string) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	held, err := o.acquire(ctx, key, wait, lock.WithTTL(o.ttl), lock.WithReason(cmp.Or(o.reason, defaultReason("acquire"))), lock.WithOwner(owner), lock.WithoutRenewal())
+	held, err := o.acquire(ctx, key, o.wait, lock.WithTTL(o.ttl), lock.WithReason(cmp.Or(o.reason, defaultReason("acquire"))), lock.WithOwner(owner), lock.WithoutRenewal())
 	if err != nil {
 		draft.Drop()
 		return o.explain(ctx, key, err)
@@ -174,19 +174,4 @@ func defaultReason(command string) string {
 		reason += " on " + host
 	}
 	return reason
-}
-
-// parseWait reads how long to wait.
-func parseWait(text string) (time.Duration, error) {
-	switch text {
-	case "0", "":
-		return 0, nil
-	case "forever":
-		return lock.WaitForever, nil
-	}
-	wait, err := time.ParseDuration(text)
-	if err != nil || wait < 0 {
-		return 0, failure.Usagef("--wait is %q, which is neither a duration such as 10m nor forever", text)
-	}
-	return wait, nil
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/durations"
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/human"
 	"forrst.dev/lock-operator/cli/locks"
@@ -106,7 +107,7 @@ Owner tokens are left out of all formats.`,
 	flags.BoolVarP(&l.allNamespaces, "all-namespaces", "A", false, "List the locks of all namespaces. The operator's own heartbeat is left out of the table unless it is wide")
 	flags.BoolVar(&l.mine, "mine", false, "List only the locks that I hold, by my identity")
 	flags.StringVar(&l.holder, "holder", "", "List only the locks whose holder's name or identity has this text in it")
-	flags.DurationVar(&l.expiring, "expiring", 0, "List only the locks that end within this time unless they are renewed, for example 5m")
+	durations.Var(flags, &l.expiring, "expiring", 0, "List only the locks that end within this time unless they are renewed, for example 5m")
 	flags.StringVar(&l.sortBy, "sort", "key", "Sort by: "+strings.Join(slices.Sorted(maps.Keys(orders)), ", "))
 	_ = command.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(slices.Sorted(maps.Keys(orders)), cobra.ShellCompDirectiveNoFileComp))
 	flags.BoolVarP(&l.watch, "watch", "w", false, "Go on with each lock that is acquired, handed on or released; renewals are shown only by the formats that print objects")

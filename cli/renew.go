@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"forrst.dev/lock-operator/cli/durations"
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/lock"
@@ -41,7 +42,7 @@ may have begun.`,
 	}
 	flags := command.Flags()
 	options.addFlags(flags)
-	flags.DurationVar(&options.ttl, "ttl", 0, "How long the lock lives from now on. Default: the ttl that it has")
+	durations.Var(flags, &options.ttl, "ttl", 0, "How long the lock lives from now on. Default: the ttl that it has")
 	return command
 }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/durations"
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/human"
 	"forrst.dev/lock-operator/cli/locks"
@@ -56,7 +57,7 @@ kubectl lock run or acquire, which wait in turn.`,
 		RunE:              func(command *cobra.Command, args []string) error { return w.run(command.Context(), args[0]) },
 	}
 	command.Flags().StringVar(&w.state, "for", "free", "What to wait for: free or held")
-	command.Flags().DurationVar(&w.timeout, "timeout", 0, "How long to wait at most, for example 5m. 0 means without end")
+	durations.VarOrForever(command.Flags(), &w.timeout, "timeout", 0, "How long to wait at most, for example 5m. 0 means without end")
 	_ = command.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]cobra.Completion{"free", "held"}, cobra.ShellCompDirectiveNoFileComp))
 	return command
 }

@@ -5,7 +5,6 @@ package freezing
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/durations"
 )
 
 // Key is the key of a freeze, as in config/samples/guards/freeze.yaml.
@@ -88,8 +88,16 @@ func Resources(guards []v1alpha1.Guard) string {
 	return strings.Join(names, ", ")
 }
 
-// layouts are the ways to write a time. Those without a zone are of the local one.
-var layouts = []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly}
+// layouts are the ways to write a time: a date, or also a time of day and a zone. Those without a zone are of the local one.
+var layouts = func() []string {
+	made := []string{time.DateOnly}
+	for _, clock := range []string{"T15:04:05", "T15:04", " 15:04:05", " 15:04"} {
+		for _, zone := range []string{"", "Z07:00", "Z0700"} {
+			made = append(made, time.DateOnly+clock+zone)
+		}
+	}
+	return made
+}()
 
 // ParseUntil reads the end of a freeze: a length of time such as "36h" or "3d", a date, whose beginning
 // counts, a date with a time of day, or a time of day, which is today or tomorrow. Times without a zone
@@ -108,12 +116,7 @@ func ParseUntil(text string, now time.Time) (time.Time, error) {
 }
 
 func parse(text string, now time.Time) (time.Time, error) {
-	if days, isDays := strings.CutSuffix(text, "d"); isDays {
-		if count, err := strconv.ParseUint(days, 10, 16); err == nil {
-			return now.Add(time.Duration(count) * 24 * time.Hour), nil
-		}
-	}
-	if length, err := time.ParseDuration(text); err == nil {
+	if length, err := durations.Parse(text); err == nil {
 		return now.Add(length), nil
 	}
 	for _, layout := range layouts {

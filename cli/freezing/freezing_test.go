@@ -27,13 +27,16 @@ func TestParseUntil(t *testing.T) {
 	zone := time.FixedZone("", 3600)
 	now := time.Date(2026, 11, 23, 15, 30, 0, 0, zone)
 	for text, want := range map[string]time.Time{
-		"36h":                  now.Add(36 * time.Hour),
-		"3d":                   now.AddDate(0, 0, 3),
-		"2027-01-04":           time.Date(2027, 1, 4, 0, 0, 0, 0, zone),
-		"2027-01-04 06:00":     time.Date(2027, 1, 4, 6, 0, 0, 0, zone),
-		"2027-01-04T06:00:00Z": time.Date(2027, 1, 4, 6, 0, 0, 0, time.UTC),
-		"18:00":                time.Date(2026, 11, 23, 18, 0, 0, 0, zone),
-		"06:00":                time.Date(2026, 11, 24, 6, 0, 0, 0, zone),
+		"36h":                   now.Add(36 * time.Hour),
+		"3d":                    now.AddDate(0, 0, 3),
+		"2027-01-04":            time.Date(2027, 1, 4, 0, 0, 0, 0, zone),
+		"2027-01-04 06:00":      time.Date(2027, 1, 4, 6, 0, 0, 0, zone),
+		"2027-01-04T06:00+0100": time.Date(2027, 1, 4, 5, 0, 0, 0, time.UTC),
+		"2027-01-04 06:00Z":     time.Date(2027, 1, 4, 6, 0, 0, 0, time.UTC),
+		"1d12h":                 now.Add(36 * time.Hour),
+		"2027-01-04T06:00:00Z":  time.Date(2027, 1, 4, 6, 0, 0, 0, time.UTC),
+		"18:00":                 time.Date(2026, 11, 23, 18, 0, 0, 0, zone),
+		"06:00":                 time.Date(2026, 11, 24, 6, 0, 0, 0, zone),
 	} {
 		if got, err := freezing.ParseUntil(text, now); err != nil || !got.Equal(want) {
 			t.Errorf("%q is %v, %v; want %v", text, got, err, want)

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/durations"
 	"forrst.dev/lock-operator/cli/failure"
 	facadeclient "forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
@@ -162,7 +163,7 @@ func (s *Session) requestTimeout() (time.Duration, error) {
 	if text == "" || text == "0" {
 		return 0, nil
 	}
-	timeout, err := time.ParseDuration(text)
+	timeout, err := durations.Parse(text)
 	if err != nil || timeout <= 0 {
 		return 0, failure.Usagef("--request-timeout is %q, which is no duration such as 5s", text)
 	}
