@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/durations"
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/cli/supervise"
@@ -51,6 +53,8 @@ type runOptions struct {
 	conflictCode     int
 
 	policy supervise.Policy
+	// runs has this run after those that it is under.
+	runs []outerRun
 }
 
 func newRun(s *session.Session) *cobra.Command {
@@ -110,13 +114,13 @@ FORRST_LOCK_TOKEN_FILE, a file with the secret that renews or releases the lock.
 		},
 	}
 	flags := command.Flags()
-	flags.DurationVar(&o.ttl, "ttl", lock.DefaultTTL, "How soon the lock ends if this program dies; renewed at each third of it. At least 2s")
-	flags.DurationVar(&o.wait, "wait", 0, "How long to wait at most for the holder of the lock. Default: without a limit")
+	durations.Var(flags, &o.ttl, "ttl", lock.DefaultTTL, "How soon the lock ends if this program dies; renewed at each third of it. At least 2s")
+	durations.VarOrForever(flags, &o.wait, "wait", 0, "How long to wait at most for the holder of the lock. Default: without a limit")
 	flags.StringVar(&o.onBusy, "on-busy", busyWait, "If the lock is held: wait for it, skip the command and succeed, or fail")
 	_ = command.RegisterFlagCompletionFunc("on-busy", cobra.FixedCompletions([]cobra.Completion{busyWait, busySkip, busyFail}, cobra.ShellCompDirectiveNoFileComp))
 	flags.StringVar(&o.onLost, "on-lost", string(supervise.OnLostKill), "If the lock is lost: kill the command (TERM, then KILL), only send TERM (term), or ignore it. With term and ignore, two holders may run at a time")
-	flags.DurationVar(&o.grace, "grace", -1, "Time between TERM and KILL if the lock is about to be lost, taken from the ttl. Default: a quarter of the ttl, at most 10s")
-	flags.Lookup("grace").DefValue = "0s" // It is not shown.
+	durations.Var(flags, &o.grace, "grace", -1, "Time between TERM and KILL if the lock is about to be lost, taken from the ttl. Default: a quarter of the ttl, at most 10s")
+	flags.Lookup("grace").DefValue = "0" // It is not shown.
 	flags.StringVar(&o.reason, "reason", "", "Why the lock is held, for people. Default: the name of the command and of the machine, and the PID")
 	flags.IntVar(&o.conflictCode, "conflict-exit-code", int(failure.Busy), "Exit status if the lock is held, 0 to 255. Not with --on-busy skip, which ends with 0")
 	return command
@@ -231,10 +235,20 @@ func (o *runOptions) acquire(ctx context.Context) (*lock.Held, error) {
 	if err := checkKey(ctx, o.session, namespace, o.key); err != nil {
 		return nil, err
 	}
+	server, err := o.session.Server()
+	if err != nil {
+		return nil, err
+	}
+	own := outerRun{Server: server, Namespace: namespace, Key: o.key}
+	o.runs = append(outerRuns(), own)
 	locks := lock.NewClient(backend, namespace, lock.WithTTL(o.ttl), lock.WithReason(o.reason), lock.WithClock(o.session.Clock))
 	held, err := locks.TryAcquire(ctx, o.key)
 	if o.wait == 0 || !errors.Is(err, lock.ErrHeld) {
 		return held, err
+	}
+	err = o.findOwnHolder(ctx, own, err)
+	if _, isOwn := errors.AsType[*ownHolderError](err); isOwn {
+		return nil, err
 	}
 	if held, ok := errors.AsType[*lock.HeldError](err); ok && held.Holder != "" {
 		fmt.Fprintf(o.session.ErrOut, "waiting: %s\n", busy(ctx, o.session, err))
@@ -258,10 +272,11 @@ func (o *runOptions) notAcquired(ctx context.Context, err error) error {
 		fmt.Fprintf(o.session.ErrOut, "%s\n", busy(ctx, o.session, err))
 		return nil
 	}
-	return &failure.Error{
-		Code: failure.Code(o.conflictCode), What: busy(ctx, o.session, err),
-		Do: []string{"see the holder: " + o.session.Command("who", o.key)}, Cause: err,
+	what, do := busy(ctx, o.session, err), "see the holder: "+o.session.Command("who", o.key)
+	if own, isOwn := errors.AsType[*ownHolderError](err); isOwn {
+		what, do = own.Error(), "run COMMAND without kubectl lock run: it is under the lock already"
 	}
+	return &failure.Error{Code: failure.Code(o.conflictCode), What: what, Do: []string{do}, Cause: err}
 }
 
 // runHolding runs the command. Afterwards nothing of it is left.
@@ -274,9 +289,14 @@ func (o *runOptions) runHolding(supervisor *supervise.Supervisor, path string, h
 	// Under another run, they have the values of that one: programs differ in which of two they take.
 	environment := slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
-		return name == keyVariable || name == tokenFileVariable || name == fencingTokenVariable
+		return name == keyVariable || name == tokenFileVariable || name == fencingTokenVariable || name == outerVariable
 	})
+	runs, err := json.Marshal(o.runs)
+	if err != nil {
+		return supervise.Outcome{}, err
+	}
 	environment = append(environment,
+		outerVariable+"="+string(runs),
 		keyVariable+"="+o.key,
 		tokenFileVariable+"="+file,
 		fencingTokenVariable+"="+strconv.FormatInt(held.FencingToken(), 10),

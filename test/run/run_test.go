@@ -74,6 +74,28 @@ func TestARunBelowAnother(t *testing.T) {
 	service.wantFree(t)
 }
 
+// Whoever waits for a run that waits for them waits forever, and everybody behind them.
+func TestARunUnderItsOwnLock(t *testing.T) {
+	service := newService(t)
+	again := []string{os.Args[0], "run", "--server", service.url, key, "--", "true"}
+	other := append([]string{os.Args[0], "run", "--server", service.url, "other", "--"}, again...)
+	for name, inner := range map[string][]string{"at once": again, "under another": other} {
+		t.Run(name, func(t *testing.T) {
+			r := service.start(t, append([]string{key, "--"}, inner...)...)
+			r.wantEnd(201)
+			if got := r.errors.String(); !strings.Contains(got, "backup is held by the kubectl lock run that has started this command") {
+				t.Errorf("stderr: %s", got)
+			}
+			service.wantFree(t)
+		})
+	}
+	// The same key is another lock elsewhere.
+	elsewhere := newService(t)
+	r := service.start(t, key, "--", os.Args[0], "run", "--server", elsewhere.url, key, "--", "true")
+	r.wantEnd(0)
+	service.wantFree(t)
+}
+
 // occupy has another holder take the lock.
 func occupy(t *testing.T, service *service) (release func()) {
 	t.Helper()
