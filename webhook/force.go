@@ -42,13 +42,7 @@ func (e *forbiddenError) Error() string {
 //
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 func (a *LockAdmission) authorizeForce(ctx context.Context, request admission.Request, name string, held *rules.HeldError) error {
-	isAllowed, err := a.isAllowed(ctx, request, authorizer.AttributesRecord{
-		Verb:       forceReleaseVerb,
-		APIGroup:   v1alpha1.GroupVersion.Group,
-		APIVersion: v1alpha1.GroupVersion.Version,
-		Resource:   lockResource.Resource,
-		Name:       name,
-	})
+	isAllowed, err := isAllowed(ctx, a.Authorizer, request, forceReleaseOf(name))
 	switch {
 	case isAllowed:
 		return nil
@@ -64,13 +58,24 @@ func (a *LockAdmission) authorizeForce(ctx context.Context, request admission.Re
 	}
 }
 
+// forceReleaseOf is what a user may who may take the lock of the name from its holder.
+func forceReleaseOf(name string) authorizer.AttributesRecord {
+	return authorizer.AttributesRecord{
+		Verb:       forceReleaseVerb,
+		APIGroup:   v1alpha1.GroupVersion.Group,
+		APIVersion: v1alpha1.GroupVersion.Version,
+		Resource:   lockResource.Resource,
+		Name:       name,
+	}
+}
+
 // isAllowed reports whether the user of the request may do what the attributes say, in the namespace
 // of the request. If not, an error says that the right is not known.
-func (a *LockAdmission) isAllowed(ctx context.Context, request admission.Request, attributes authorizer.AttributesRecord) (bool, error) {
+func isAllowed(ctx context.Context, by authorizer.Authorizer, request admission.Request, attributes authorizer.AttributesRecord) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, authorizeTimeout)
 	defer cancel()
 	attributes.User, attributes.Namespace, attributes.ResourceRequest = userOf(request.UserInfo), request.Namespace, true
-	decision, _, err := a.Authorizer.Authorize(ctx, attributes)
+	decision, _, err := by.Authorize(ctx, attributes)
 	return decision == authorizer.DecisionAllow, err
 }
 

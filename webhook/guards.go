@@ -136,7 +136,7 @@ func (a *LockAdmission) authorizeGuards(ctx context.Context, request admission.R
 		}
 		known[needed] = true
 		for _, verb := range guardVerbs {
-			isAllowed, err := a.isAllowed(ctx, request, authorizer.AttributesRecord{
+			isAllowed, err := isAllowed(ctx, a.Authorizer, request, authorizer.AttributesRecord{
 				Verb: verb, APIGroup: each.Group, APIVersion: "*", Resource: each.Resource, Name: each.Name,
 			})
 			switch resource := rules.GuardedResource(each); {

@@ -10,6 +10,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -19,6 +20,7 @@ import (
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/usage"
 	"forrst.dev/lock-operator/tracing"
+	"forrst.dev/lock-operator/webhook/sender"
 	"forrst.dev/lock-operator/webhook/traced"
 )
 
@@ -26,8 +28,8 @@ import (
 const JobPath = "/mutate-batch-v1-job"
 
 // JobAdmission admits the creation and change of Jobs that run under a lock: it suspends
-// them on creation and leaves it to the operator to start them. It makes no request. Safe
-// for concurrent use.
+// them on creation and leaves it to the operator to start them. It asks only for the right of a user who takes
+// the finalizer from a Job that is being deleted. Safe for concurrent use.
 type JobAdmission struct {
 	// Limits bounds the ttl of their locks.
 	Limits jobs.Limits
@@ -35,6 +37,8 @@ type JobAdmission struct {
 	Clock clock.PassiveClock
 	// Bound bounds the Jobs with the label in a namespace, see [CountJobs]. Nil means no bound.
 	Bound *usage.Bound
+	// Authorizer says which users may force the release of a Job's lock. Nil lets no one.
+	Authorizer authorizer.Authorizer
 	// Audit records refusals. Nil means no records.
 	Audit *Audit
 	// Exemption admits the operator's own requests. Nil means that they are judged like all
@@ -51,7 +55,11 @@ type JobAdmission struct {
 
 // SetupWithManager registers the admission with the manager's webhook server.
 func (a *JobAdmission) SetupWithManager(manager ctrl.Manager) {
-	manager.GetWebhookServer().Register(JobPath, traced.Webhook(a.Tracer, a.Exemption.of(JobPath, a)))
+	limited := *a
+	if a.Authorizer != nil {
+		limited.Authorizer = sender.LimitAuthorizer(a.Authorizer)
+	}
+	manager.GetWebhookServer().Register(JobPath, traced.Webhook(a.Tracer, a.Exemption.of(JobPath, &limited)))
 }
 
 // Handle implements [admission.Handler].
@@ -83,7 +91,8 @@ func (a *JobAdmission) decide(ctx context.Context, request admission.Request, su
 		if err := json.Unmarshal(request.OldObject.Raw, &old); err != nil {
 			return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the stored Job: %w", err))
 		}
-		warnings, problems = jobs.AdmitUpdate(&old, admitted, a.Limits, a.Clock.Now())
+		isAbandoned := jobs.IsAbandoned(&old, admitted) && a.mayForce(ctx, request, &old)
+		warnings, problems = jobs.AdmitUpdate(&old, admitted, a.Limits, a.Clock.Now(), isAbandoned)
 	default:
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("operation %s is not registered for jobs", request.Operation))
 	}
@@ -93,4 +102,18 @@ func (a *JobAdmission) decide(ctx context.Context, request admission.Request, su
 		return denied(newInvalid(batchv1.SchemeGroupVersion.WithKind("Job").GroupKind(), request.Name, problems))
 	}
 	return patch(submitted, admitted).WithWarnings(warnings...)
+}
+
+// mayForce reports whether the user of the request may force the release of the Job's lock.
+func (a *JobAdmission) mayForce(ctx context.Context, request admission.Request, job *batchv1.Job) bool {
+	if a.Authorizer == nil {
+		return false
+	}
+	terms, _ := jobs.ParseTerms(job.Annotations, a.Limits)
+	isAllowed, err := isAllowed(ctx, a.Authorizer, request, forceReleaseOf(terms.FullKey().ObjectName()))
+	if err != nil {
+		logf.FromContext(ctx).Error(err, "Could not find out whether a user may take the finalizer from a Job",
+			"namespace", request.Namespace, "job", request.Name, "user", request.UserInfo.Username)
+	}
+	return isAllowed
 }

@@ -256,7 +256,8 @@ func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) er
 		Clock:  now,
 		Bound:  jobBound,
 		Audit:  records, Tracer: settings.tracer,
-		Exemption: exemption,
+		Authorizer: authorizer,
+		Exemption:  exemption,
 	}).SetupWithManager(manager)
 	if !settings.runs(controllerComponent) && !settings.runs(facadeComponent) {
 		// No other component follows the watch of locks, on which guards and decisions about expired

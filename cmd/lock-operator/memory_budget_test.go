@@ -327,7 +327,7 @@ func largestJobs(t *testing.T) []shape {
 				Annotations: map[string]string{v1alpha1.LockKeyAnnotation: "billing:report"},
 			}, Spec: batchv1.JobSpec{Completions: new(int32(1)), Parallelism: new(int32(1))}}
 			change(job, size)
-			if problems := jobs.AdmitCreate(job, jobs.Limits{}, time.Now()); len(problems) > 0 {
+			if _, problems := jobs.AdmitCreate(job, jobs.Limits{}, time.Now()); len(problems) > 0 {
 				return nil
 			}
 			return asText(job)

@@ -82,9 +82,16 @@ func isReinvoked(job *batchv1.Job, now time.Time) bool {
 	return err == nil && hasFinalizer(job) && now.Sub(queued).Abs() < reinvokedWithin
 }
 
+// IsAbandoned reports whether the change takes the operator's finalizer from a Job that is being deleted and has not ended. That
+// gives up the lock while pods may run, as a forced release does, and is for users who may force one.
+func IsAbandoned(old, updated *batchv1.Job) bool {
+	return IsLocked(old) && !IsDecided(old) && old.DeletionTimestamp != nil && hasFinalizer(old) && !hasFinalizer(updated)
+}
+
 // AdmitUpdate reverts changes in updated to fields that only the operator may change, and reports
-// changes that are not allowed. The warnings tell the user about the reverted changes.
-func AdmitUpdate(old, updated *batchv1.Job, limits Limits, now time.Time) (warnings []string, problems field.ErrorList) {
+// changes that are not allowed. The warnings tell the user about the reverted changes. With isAbandoned, see [IsAbandoned],
+// the finalizer is not put back.
+func AdmitUpdate(old, updated *batchv1.Job, limits Limits, now time.Time, isAbandoned bool) (warnings []string, problems field.ErrorList) {
 	problems = checkLabel(updated)
 	if IsLocked(old) != IsLocked(updated) && len(problems) == 0 {
 		problems = append(problems, field.Invalid(labelPath(v1alpha1.LockLabel), updated.Labels[v1alpha1.LockLabel],
@@ -107,9 +114,10 @@ func AdmitUpdate(old, updated *batchv1.Job, limits Limits, now time.Time) (warni
 	if len(problems) > 0 || IsDecided(old) {
 		return nil, problems
 	}
-	if hasFinalizer(old) && !hasFinalizer(updated) {
+	if hasFinalizer(old) && !hasFinalizer(updated) && !isAbandoned {
 		updated.Finalizers = append(updated.Finalizers, v1alpha1.LockFinalizer)
-		warnings = append(warnings, "the finalizer "+v1alpha1.LockFinalizer+" stays until the last pod of the Job has ended; the operator removes it")
+		warnings = append(warnings, "the finalizer "+v1alpha1.LockFinalizer+" stays until the last pod of the Job has ended; the operator removes it, "+
+			"and from a Job that is being deleted also a user who has the verb force-release on its lock")
 	}
 	if !hasFinalizer(old) && hasFinalizer(updated) {
 		updated.Finalizers = slices.DeleteFunc(updated.Finalizers, func(name string) bool { return name == v1alpha1.LockFinalizer })

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/jobs"
@@ -177,7 +178,7 @@ func TestAdmitUpdate(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			warnings, problems := jobs.AdmitUpdate(test.old, test.updated, limits, now)
+			warnings, problems := jobs.AdmitUpdate(test.old, test.updated, limits, now, false)
 			if test.wantField != "" {
 				if len(problems) != 1 || problems[0].Field != test.wantField {
 					t.Fatalf("got %v, want one problem of %s", problems, test.wantField)
@@ -194,5 +195,33 @@ func TestAdmitUpdate(t *testing.T) {
 				t.Errorf("warnings: %v", slices.Clone(warnings))
 			}
 		})
+	}
+}
+
+func TestWhoMayForceTakesTheFinalizerFromADeletedJob(t *testing.T) {
+	deleted := func(job *batchv1.Job) { job.DeletionTimestamp = &metav1.Time{Time: now} }
+	bare := func(job *batchv1.Job) { job.Finalizers = nil }
+	for name, test := range map[string]struct {
+		old, updated *batchv1.Job
+		isAbandoned  bool
+	}{
+		"from one that is being deleted":      {waiting(queued, deleted), waiting(queued, deleted, bare), true},
+		"from one that is not":                {waiting(queued), waiting(queued, bare), false},
+		"from one that has ended":             {waiting(deleted, condition(batchv1.JobComplete, corev1.ConditionTrue)), waiting(deleted, bare), false},
+		"in no change of one that is deleted": {waiting(queued, deleted), waiting(queued, deleted), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := jobs.IsAbandoned(test.old, test.updated); got != test.isAbandoned {
+				t.Errorf("abandoned: %t", got)
+			}
+		})
+	}
+	updated := waiting(queued, deleted, bare)
+	if warnings, problems := jobs.AdmitUpdate(waiting(queued, deleted), updated, limits, now, true); len(warnings)+len(problems)+len(updated.Finalizers) > 0 {
+		t.Errorf("got %v, %v and the finalizers %v", warnings, problems, updated.Finalizers)
+	}
+	updated = waiting(queued, deleted, bare)
+	if warnings, _ := jobs.AdmitUpdate(waiting(queued, deleted), updated, limits, now, false); len(warnings) != 1 || len(updated.Finalizers) != 1 {
+		t.Errorf("without the right, got %v and the finalizers %v", warnings, updated.Finalizers)
 	}
 }

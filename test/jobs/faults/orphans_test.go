@@ -8,6 +8,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
 var _ = Describe("A Job under a lock that was deleted without its pods", func() {
@@ -36,5 +38,26 @@ var _ = Describe("A Job under a lock that was deleted without its pods", func() 
 		node.End(pods[0].UID)
 		finish(ctx, next)
 		Eventually(isGone(ctx, running)).Should(BeTrue())
+	})
+})
+
+var _ = Describe("A Job under a lock in a namespace that is deleted while the operator is away", func() {
+	It("keeps the namespace until a user who may force a release takes the finalizer from it", func(ctx context.Context) {
+		namespace := newNamespace(ctx)
+		job := create(ctx, makeJob(namespace, "abandoned", "key"))
+		Expect(admin.Delete(ctx, job)).To(Succeed())
+		take := func(as client.Client) {
+			GinkgoHelper()
+			before := read(ctx, job)
+			bare := before.DeepCopy()
+			bare.Finalizers = nil
+			Expect(as.Patch(ctx, bare, client.MergeFrom(before))).To(Succeed())
+		}
+		const editors = "editors-of-abandoned-jobs"
+		environment.AllowGroup(ctx, editors, []string{batchv1.GroupName}, []string{"jobs"}, []string{"get", "patch"})
+		take(environment.Identity("editor-of-abandoned-jobs", editors).Client)
+		Expect(read(ctx, job).Finalizers).To(ContainElement(v1alpha1.LockFinalizer))
+		take(admin)
+		Eventually(isGone(ctx, job)).Should(BeTrue())
 	})
 })

@@ -64,6 +64,7 @@ func Start(ctx context.Context) {
 
 // register adds the webhooks of Locks and of Jobs.
 func register(manager ctrl.Manager) {
-	fixture.LockAdmission(manager).SetupWithManager(manager)
-	(&webhook.JobAdmission{Limits: jobs.Limits{MaxTTL: time.Hour}, Clock: clock.RealClock{}}).SetupWithManager(manager)
+	locks := fixture.LockAdmission(manager)
+	locks.SetupWithManager(manager)
+	(&webhook.JobAdmission{Limits: jobs.Limits{MaxTTL: time.Hour}, Clock: clock.RealClock{}, Authorizer: locks.Authorizer}).SetupWithManager(manager)
 }
