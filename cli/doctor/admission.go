@@ -44,7 +44,7 @@ func judgeRefusal(check string, facts *Facts) Finding {
 	case strings.Contains(text, "are not stamped"):
 		return failed(check, "no webhook judges Locks that you write",
 			"install the webhook of lock-operator; if it is installed, see that its match conditions do not leave you out")
-	case strings.Contains(text, callFailed):
+	case isUncalled(facts):
 		return failed(check, "the webhook does not answer: "+withoutIntroduction(text), doAbout(text))
 	case apierrors.IsNotFound(err):
 		return failed(check, text, fmt.Sprintf("see that the namespace exists: kubectl get namespace %s", facts.Namespace))
@@ -57,9 +57,16 @@ func judgeRefusal(check string, facts *Facts) Finding {
 	}
 }
 
+// isUncalled reports whether the API server could not call the webhook.
+func isUncalled(facts *Facts) bool {
+	return facts.Admitted.Err != nil && strings.Contains(facts.Admitted.Err.Error(), callFailed)
+}
+
 // doAbout says what to do about a webhook that cannot be called.
 func doAbout(text string) string {
 	switch {
+	case strings.Contains(text, "connection refused"): // The address of a call has the word timeout in it.
+		return "bring it back: kubectl get pods -A -l app.kubernetes.io/name=lock-operator"
 	case strings.Contains(text, "x509"), strings.Contains(text, "tls:"):
 		return "the API server does not trust its certificate; see the authorities that it trusts: kubectl get mutatingwebhookconfigurations -o yaml"
 	case strings.Contains(text, "no endpoints available"), strings.Contains(text, "not found"):

@@ -23,9 +23,13 @@ func Judge(facts *Facts) []Finding {
 		return []Finding{failed("api server", "it does not answer: "+facts.Kubernetes.Err.Error(),
 			"see that kubectl get namespaces works with the same --context, and ask those who run the cluster")}
 	}
+	foundations := []Finding{judgeKubernetes(facts), judgeClock(facts.Local, facts.Server), judgeDefinition(facts)}
+	if !facts.isInstalled() {
+		return foundations // All others follow from that.
+	}
 	if apierrors.IsNotFound(facts.Labels.Err) {
 		return slices.Concat(
-			[]Finding{judgeKubernetes(facts), judgeClock(facts.Local, facts.Server), judgeDefinition(facts)},
+			foundations,
 			[]Finding{failed("namespace", fmt.Sprintf("namespace %s does not exist, so rights and admission were not tried there", facts.Namespace),
 				"name one that exists with -n: kubectl get namespaces")},
 			judgeWebhooks(facts),
@@ -33,7 +37,7 @@ func Judge(facts *Facts) []Finding {
 		)
 	}
 	return slices.Concat(
-		[]Finding{judgeKubernetes(facts), judgeClock(facts.Local, facts.Server), judgeDefinition(facts)},
+		foundations,
 		judgeRights(facts),
 		judgeWebhooks(facts),
 		judgeAdmission(facts),
@@ -75,14 +79,19 @@ func judgeClock(local, server time.Time) Finding {
 // neededFields are fields that this version of the service stores.
 var neededFields = []string{"guards", "holderUID"}
 
+// isInstalled reports whether the cluster knows Locks.
+func (f *Facts) isInstalled() bool {
+	return !apierrors.IsNotFound(f.Definition.Err) && (f.Definition.Err == nil || f.Served == nil)
+}
+
 func judgeDefinition(facts *Facts) Finding {
 	const check, install = "type Lock", "apply config/crd of lock-operator: kubectl apply -k config/crd"
 	definition := facts.Definition.Value
 	switch err := facts.Definition.Err; {
 	case apierrors.IsNotFound(err):
-		return failed(check, "the cluster does not know Locks", "install lock-operator")
+		return failed(check, "lock-operator is not installed: the cluster does not know Locks", "install it")
 	case err != nil && facts.Served != nil:
-		return failed(check, "the cluster does not serve Locks: "+facts.Served.Error(), "install lock-operator")
+		return failed(check, "lock-operator is not installed, or not wholly: the cluster does not serve Locks: "+facts.Served.Error(), "install it")
 	case err != nil:
 		return ok(check, "the cluster serves %s; you may not read its definition", v1alpha1.GroupVersion)
 	case !definition.IsEstablished:
@@ -162,6 +171,9 @@ func judgeGuards(facts *Facts) []Finding {
 	case facts.Labels.Value[v1alpha1.GuardsLabel] != v1alpha1.GuardsEnabled:
 		return append(findings, ok(check, "they are installed, and namespace %s has not opted in: kubectl label namespace %[1]s %s=%s",
 			facts.Namespace, v1alpha1.GuardsLabel, v1alpha1.GuardsEnabled))
+	case isUncalled(facts):
+		return append(findings, failed(check, fmt.Sprintf("they are in force in namespace %s, where writes of guarded objects fail while the webhook does not answer", facts.Namespace),
+			"bring the webhook back; docs/runbooks.md says what to do until then"))
 	default:
 		return append(findings, ok(check, "they are installed, and in force in namespace %s", facts.Namespace))
 	}

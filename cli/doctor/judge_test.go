@@ -149,32 +149,35 @@ func TestFindsWhatIsWrong(t *testing.T) {
 		"a selector of namespaces": {func(f *Facts) {
 			lockWebhookOf(f).NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
 		}, Warn, "leaves namespaces out"},
-		"no authority":                     {func(f *Facts) { lockWebhookOf(f).ClientConfig.CABundle = nil }, Fail, "no caBundle"},
-		"an authority that is none":        {func(f *Facts) { lockWebhookOf(f).ClientConfig.CABundle = []byte("x") }, Fail, "holds no certificate"},
-		"an authority that has expired":    {func(f *Facts) { lockWebhookOf(f).ClientConfig.CABundle = authority(t, now.Add(-time.Hour)) }, Fail, "has expired"},
-		"an authority about to expire":     {func(f *Facts) { lockWebhookOf(f).ClientConfig.CABundle = authority(t, now.Add(time.Hour)) }, Warn, "expires on"},
-		"no exempted user":                 {func(f *Facts) { lockWebhookOf(f).MatchConditions = nil }, Warn, "exempts no user"},
-		"a caller who is exempted":         {func(f *Facts) { f.Self.Value.Username, f.Admitted.Value.Spec.Holder = exempt, exempt }, Warn, "nothing judges or audits"},
-		"an exempted user who is missing":  {func(f *Facts) { f.Missing.Value = []string{exempt} }, Fail, "does not exist"},
-		"a webhook that is not called":     {func(f *Facts) { f.Admitted.Err = errors.New("holder and times are not stamped: x") }, Fail, "no webhook judges"},
-		"a webhook that is away":           {func(f *Facts) { f.Admitted.Err = calling("connection refused") }, Fail, "does not answer: failed to call"},
-		"a webhook without pods":           {func(f *Facts) { f.Admitted.Err = calling("no endpoints available") }, Fail, "component=webhook"},
-		"a webhook that is not trusted":    {func(f *Facts) { f.Admitted.Err = calling("x509: unknown authority") }, Fail, "does not trust"},
-		"a webhook that is not reached":    {func(f *Facts) { f.Admitted.Err = calling("context deadline exceeded") }, Fail, "network"},
-		"a policy that refuses":            {func(f *Facts) { f.Admitted.Err = apierrors.NewForbidden(resource, "x", errors.New("policy")) }, Warn, "is refused"},
-		"a namespace that is missing":      {func(f *Facts) { f.Admitted.Err = notFound }, Fail, "see that the namespace exists"},
-		"another holder than the caller":   {func(f *Facts) { f.Admitted.Value.Spec.Holder = "bob" }, Fail, `held by "bob"`},
-		"a forged holder that is admitted": {func(f *Facts) { f.Forged.Err = nil }, Fail, "forged holder would be admitted"},
-		"no heartbeat":                     {func(f *Facts) { f.Heartbeat.Err = notFound }, Fail, "there is none"},
-		"an old heartbeat":                 {func(f *Facts) { f.Server, f.Local = now.Add(time.Hour), now.Add(time.Hour) }, Fail, "was renewed 1h0m1s ago"},
-		"a replica that is not ready":      {func(f *Facts) { f.Deployments.Value[0].Status.ReadyReplicas = 1 }, Warn, "1 of 2 replicas"},
-		"a Deployment without replicas":    {func(f *Facts) { f.Deployments.Value[0].Status.ReadyReplicas = 0 }, Fail, "0 of 2 replicas"},
-		"two images":                       {func(f *Facts) { f.Deployments.Value[0].Spec.Template.Spec.Containers[0].Image = "lock-operator:v0.2.0" }, Warn, "different images"},
-		"a certificate that has expired":   {func(f *Facts) { f.Certificates.Value[0].NotAfter = now.Add(-time.Hour) }, Fail, "is not valid"},
-		"a certificate not renewed":        {func(f *Facts) { f.Certificates.Value[0].IsReady = false }, Warn, "is not renewed"},
-		"guards that are not installed":    {func(f *Facts) { f.Validating.Value = nil }, OK, "they are not installed, so kubectl lock freeze has no effect"},
-		"guards that are not asked for":    {func(f *Facts) { f.Labels.Value = nil }, OK, "has not opted in: kubectl label namespace"},
-		"two webhooks of guards":           {func(f *Facts) { f.Validating.Value = append(f.Validating.Value, f.Validating.Value[0]) }, Warn, "2 webhook configurations ask about guarded"},
+		"no authority":                      {func(f *Facts) { lockWebhookOf(f).ClientConfig.CABundle = nil }, Fail, "no caBundle"},
+		"an authority that is none":         {func(f *Facts) { lockWebhookOf(f).ClientConfig.CABundle = []byte("x") }, Fail, "holds no certificate"},
+		"an authority that has expired":     {func(f *Facts) { lockWebhookOf(f).ClientConfig.CABundle = authority(t, now.Add(-time.Hour)) }, Fail, "has expired"},
+		"an authority about to expire":      {func(f *Facts) { lockWebhookOf(f).ClientConfig.CABundle = authority(t, now.Add(time.Hour)) }, Warn, "expires on"},
+		"no exempted user":                  {func(f *Facts) { lockWebhookOf(f).MatchConditions = nil }, Warn, "exempts no user"},
+		"a caller who is exempted":          {func(f *Facts) { f.Self.Value.Username, f.Admitted.Value.Spec.Holder = exempt, exempt }, Warn, "nothing judges or audits"},
+		"an exempted user who is missing":   {func(f *Facts) { f.Missing.Value = []string{exempt} }, Fail, "does not exist"},
+		"a webhook that is not called":      {func(f *Facts) { f.Admitted.Err = errors.New("holder and times are not stamped: x") }, Fail, "no webhook judges"},
+		"a webhook that is away":            {func(f *Facts) { f.Admitted.Err = calling("connection refused") }, Fail, "does not answer: failed to call"},
+		"a webhook that is not there":       {func(f *Facts) { f.Admitted.Err = calling(refusedPost) }, Fail, "bring it back: kubectl get pods -A"},
+		"guards and a webhook that is away": {func(f *Facts) { f.Admitted.Err = calling(refusedPost) }, Fail, "where writes of guarded objects fail"},
+		"a heartbeat that is not read":      {func(f *Facts) { f.Heartbeat.Err = errors.New("etcd is away") }, Fail, "it could not be read: etcd is away"},
+		"a webhook without pods":            {func(f *Facts) { f.Admitted.Err = calling("no endpoints available") }, Fail, "component=webhook"},
+		"a webhook that is not trusted":     {func(f *Facts) { f.Admitted.Err = calling("x509: unknown authority") }, Fail, "does not trust"},
+		"a webhook that is not reached":     {func(f *Facts) { f.Admitted.Err = calling("context deadline exceeded") }, Fail, "network"},
+		"a policy that refuses":             {func(f *Facts) { f.Admitted.Err = apierrors.NewForbidden(resource, "x", errors.New("policy")) }, Warn, "is refused"},
+		"a namespace that is missing":       {func(f *Facts) { f.Admitted.Err = notFound }, Fail, "see that the namespace exists"},
+		"another holder than the caller":    {func(f *Facts) { f.Admitted.Value.Spec.Holder = "bob" }, Fail, `held by "bob"`},
+		"a forged holder that is admitted":  {func(f *Facts) { f.Forged.Err = nil }, Fail, "forged holder would be admitted"},
+		"no heartbeat":                      {func(f *Facts) { f.Heartbeat.Err = notFound }, Fail, "there is none"},
+		"an old heartbeat":                  {func(f *Facts) { f.Server, f.Local = now.Add(time.Hour), now.Add(time.Hour) }, Fail, "was renewed 1h0m1s ago"},
+		"a replica that is not ready":       {func(f *Facts) { f.Deployments.Value[0].Status.ReadyReplicas = 1 }, Warn, "1 of 2 replicas"},
+		"a Deployment without replicas":     {func(f *Facts) { f.Deployments.Value[0].Status.ReadyReplicas = 0 }, Fail, "0 of 2 replicas"},
+		"two images":                        {func(f *Facts) { f.Deployments.Value[0].Spec.Template.Spec.Containers[0].Image = "lock-operator:v0.2.0" }, Warn, "different images"},
+		"a certificate that has expired":    {func(f *Facts) { f.Certificates.Value[0].NotAfter = now.Add(-time.Hour) }, Fail, "is not valid"},
+		"a certificate not renewed":         {func(f *Facts) { f.Certificates.Value[0].IsReady = false }, Warn, "is not renewed"},
+		"guards that are not installed":     {func(f *Facts) { f.Validating.Value = nil }, OK, "they are not installed, so kubectl lock freeze has no effect"},
+		"guards that are not asked for":     {func(f *Facts) { f.Labels.Value = nil }, OK, "has not opted in: kubectl label namespace"},
+		"two webhooks of guards":            {func(f *Facts) { f.Validating.Value = append(f.Validating.Value, f.Validating.Value[0]) }, Warn, "2 webhook configurations ask about guarded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			facts := well(t)
@@ -195,6 +198,28 @@ func TestFindsWhatIsWrong(t *testing.T) {
 		})
 	}
 }
+
+// What is not installed explains all others, and nothing else is to be guessed.
+func TestStopsWhereNothingIsInstalled(t *testing.T) {
+	notFound := apierrors.NewNotFound(schema.GroupResource{Resource: "customresourcedefinitions"}, "locks.forrst.dev")
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "customresourcedefinitions"}, "locks.forrst.dev", nil)
+	for name, breaks := range map[string]func(*Facts){
+		"to an administrator": func(f *Facts) { f.Definition.Err, f.Served = notFound, errors.New("no matches for kind Lock") },
+		"to others":           func(f *Facts) { f.Definition.Err, f.Served = forbidden, errors.New("no matches for kind Lock") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			facts := well(t)
+			breaks(facts)
+			findings := Judge(facts)
+			if last := findings[len(findings)-1]; len(findings) != 3 || last.Status != Fail || !strings.Contains(last.Message, "lock-operator is not installed") {
+				t.Errorf("got %s", text(t, findings))
+			}
+		})
+	}
+}
+
+// refusedPost is how the API server says that nothing listens.
+const refusedPost = `Post "https://lock-operator-webhook.forrst-system.svc:443/mutate?timeout=5s": dial tcp 10.96.0.7:443: connect: connection refused`
 
 // A caller who may read little must not be told that all is well, nor that something is wrong.
 func TestSaysWhatItSkips(t *testing.T) {

@@ -28,8 +28,10 @@ func judgeHeartbeat(facts *Facts) Finding {
 	switch {
 	case apierrors.IsNotFound(beat.Err):
 		return failed(check, fmt.Sprintf("there is none in namespace %s: no controllers run, so expired locks stay and Jobs under locks wait", facts.OperatorNamespace), do)
-	case beat.Err != nil:
+	case apierrors.IsForbidden(beat.Err):
 		return skipped(check, "you may not read locks in namespace %s", facts.OperatorNamespace)
+	case beat.Err != nil:
+		return failed(check, "it could not be read: "+beat.Err.Error(), "run this again")
 	case beat.Value.Spec.RenewTime == nil:
 		return warning(check, "it has no time", do)
 	}
@@ -43,8 +45,10 @@ func judgeDeployments(facts *Facts) []Finding {
 	const check = "operator"
 	deployments := facts.Deployments.Value
 	switch {
-	case facts.Deployments.Err != nil:
+	case apierrors.IsForbidden(facts.Deployments.Err):
 		return []Finding{skipped(check, "you may not read Deployments in namespace %s", facts.OperatorNamespace)}
+	case facts.Deployments.Err != nil:
+		return []Finding{failed(check, "its Deployments could not be read: "+facts.Deployments.Err.Error(), "run this again")}
 	case len(deployments) == 0:
 		return []Finding{skipped(check, "there is no Deployment of it in namespace %s; it runs elsewhere", facts.OperatorNamespace)}
 	}
