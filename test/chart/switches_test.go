@@ -184,6 +184,8 @@ func TestValues(t *testing.T) {
 		{"webhook.clientAuthority.configMap=clients,webhook.clientAuthority.key=proxy.crt", "Deployment/lock-operator-webhook", pod + "volumes 1 configMap items 0 key", "proxy.crt"},
 		{"facade.routes.routes[0].functions={charge},facade.routes.routes[0].url=https://charge", "ConfigMap/lock-operator-routes", "data", map[string]any{"routes.yaml": "routes:\n- functions:\n  - charge\n  url: https://charge\n"}},
 		{"", "CustomResourceDefinition/locks.forrst.dev", "metadata annotations helm.sh/resource-policy", "keep"},
+		{"hooks.resources.limits.cpu=100m", "Job/lock-operator-uninstall", pod + "containers 0 resources limits", map[string]any{"cpu": "100m", "memory": "128Mi"}},
+		{"hooks.resources.limits.cpu=100m", "Pod/lock-operator-test", "spec containers 0 resources limits cpu", "100m"},
 		{"crds.keep=false", "CustomResourceDefinition/locks.forrst.dev", "metadata annotations helm.sh/resource-policy", nil},
 		{"", "ClusterRole/lock-operator-edit", "metadata labels rbac.authorization.k8s.io/aggregate-to-edit", "true"},
 		{"userRoles.aggregate=false", "ClusterRole/lock-operator-edit", "metadata labels rbac.authorization.k8s.io/aggregate-to-edit", nil},

@@ -34,12 +34,10 @@ containers:
   {{- end }}
   args:
     {{- toYaml .arguments | nindent 4 }}
+  {{- with .root.Values.hooks.resources }}
   resources:
-    requests:
-      cpu: 10m
-      memory: 32Mi
-    limits:
-      memory: 128Mi
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   securityContext:
     allowPrivilegeEscalation: false
     readOnlyRootFilesystem: true
