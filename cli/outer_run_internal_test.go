@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"strings"
 	"testing"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -14,10 +15,11 @@ func TestIsOwnJob(t *testing.T) {
 		want        bool
 	}{
 		"a Pod of the Job":                         {ref: job("backup"), host: "backup-x7k2p", want: true},
-		"a Pod of the indexed Job":                 {ref: job("backup"), host: "backup-3-x7k2p", index: "3", want: true},
+		"a Pod of the indexed Job":                 {ref: job("backup"), host: "backup-3", index: "3", want: true},
+		"a Pod of a Job with a long name":          {ref: job(strings.Repeat("b", 60)), host: strings.Repeat("b", 58) + "x7k2p", want: true},
 		"a Pod of a Job with a longer name":        {ref: job("backup"), host: "backup-nightly-x7k2p"},
 		"a Pod of a Job of the CronJob's":          {ref: job("backup"), host: "backup-29731680-x7k2p"},
-		"another index, thus another Job's Pod":    {ref: job("backup"), host: "backup-4-x7k2p", index: "3"},
+		"another index, thus another Job's Pod":    {ref: job("backup"), host: "backup-4", index: "3"},
 		"a Pod of another Job":                     {ref: job("restore"), host: "backup-x7k2p"},
 		"a machine of the Job's name":              {ref: job("backup"), host: "backup"},
 		"a lock that is held for a Pod":            {ref: &v1alpha1.HolderReference{Kind: "Pod", Name: "backup"}, host: "backup-x7k2p"},

@@ -53,8 +53,8 @@ type runOptions struct {
 	conflictCode     int
 
 	policy supervise.Policy
-	// runs has this run after those that it is under.
-	runs []outerRun
+	// own is this run, without a fencing token.
+	own outerRun
 }
 
 func newRun(s *session.Session) *cobra.Command {
@@ -239,14 +239,13 @@ func (o *runOptions) acquire(ctx context.Context) (*lock.Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := outerRun{Server: server, Namespace: namespace, Key: o.key}
-	o.runs = append(outerRuns(), own)
+	o.own = outerRun{Server: strings.TrimRight(server, "/"), Namespace: namespace, Key: o.key}
 	locks := lock.NewClient(backend, namespace, lock.WithTTL(o.ttl), lock.WithReason(o.reason), lock.WithClock(o.session.Clock))
 	held, err := locks.TryAcquire(ctx, o.key)
 	if o.wait == 0 || !errors.Is(err, lock.ErrHeld) {
 		return held, err
 	}
-	err = o.findOwnHolder(ctx, own, err)
+	err = o.findOwnHolder(ctx, o.own, err)
 	if _, isOwn := errors.AsType[*ownHolderError](err); isOwn {
 		return nil, err
 	}
@@ -291,7 +290,8 @@ func (o *runOptions) runHolding(supervisor *supervise.Supervisor, path string, h
 		name, _, _ := strings.Cut(variable, "=")
 		return name == keyVariable || name == tokenFileVariable || name == fencingTokenVariable || name == outerVariable
 	})
-	runs, err := json.Marshal(o.runs)
+	o.own.FencingToken = held.FencingToken()
+	runs, err := json.Marshal(append(outerRuns(), o.own))
 	if err != nil {
 		return supervise.Outcome{}, err
 	}

@@ -333,5 +333,8 @@ func TestNullIsAbsent(t *testing.T) {
 		t.Errorf("%+v", granted)
 	}
 	f.do(http.MethodPost, report, `{"ttl_seconds":60,"nonsense":null}`).want(http.StatusBadRequest, "invalid-request")
-	f.do(http.MethodPost, report, "\ufeff"+ofSixty).want(http.StatusBadRequest, "invalid-request")
+	marked := f.do(http.MethodPost, report, "\ufeff"+ofSixty).want(http.StatusBadRequest, "invalid-request").problem()
+	if !strings.Contains(marked.Detail, "byte order mark") {
+		t.Errorf("got %q", marked.Detail)
+	}
 }

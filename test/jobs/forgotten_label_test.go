@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -33,12 +34,16 @@ var _ = Describe("A Job that names a lock", func() {
 			return admin.Create(ctx, copied, client.DryRunAll)
 		}
 	}
-	// refusedFor says where the label is to be.
-	refusedFor := func(path string) OmegaMatcher {
+	// refusedAt says what has no effect, and where the label is to be.
+	refusedAt := func(place, path string) OmegaMatcher {
 		return MatchError(And(
-			ContainSubstring(path+"[forrst.dev/lock]: Required value: the annotation forrst.dev/lock-key alone has no effect"),
-			ContainSubstring(`set the label to "true", or to "false"`),
+			ContainSubstring(path+"[forrst.dev/lock]: Required value: "+place+" alone has no effect"),
+			ContainSubstring("set the label "+path+`[forrst.dev/lock] to "true"`),
 		))
+	}
+	// refusedFor is that for the annotation beside the place of the label.
+	refusedFor := func(path string) OmegaMatcher {
+		return refusedAt(strings.Replace(path, "labels", "annotations[forrst.dev/lock-key]", 1), path)
 	}
 
 	DescribeTable("is refused unless the label says whether it is to run under it",
@@ -66,58 +71,54 @@ var _ = Describe("A Job that names a lock", func() {
 	)
 
 	DescribeTable("is refused with the label or an annotation where it has no effect",
-		func(ctx context.Context, change func(job *batchv1.Job), place, instead string) {
+		func(ctx context.Context, change func(job *batchv1.Job), place string) {
 			job := makeJob(namespace, "job", "key")
+			// A Job without labels would get those of its Pods.
+			job.Labels, job.Annotations = map[string]string{"app": "billing"}, nil
 			change(job)
-			refused := func(prefix string) OmegaMatcher {
-				return MatchError(And(ContainSubstring(prefix+place), ContainSubstring(instead)))
-			}
-			Eventually(try(ctx, job)).Should(refused(""))
-			Eventually(try(ctx, makeCronJob(job))).Should(refused("spec.jobTemplate."))
+			Eventually(try(ctx, job)).Should(refusedAt(place, "metadata.labels"))
+			Eventually(try(ctx, makeCronJob(job))).Should(refusedAt("spec.jobTemplate."+place, "spec.jobTemplate.metadata.labels"))
+			// Where the label is, it does no harm, as labels that a tool gives to everything.
+			job.Labels = map[string]string{v1alpha1.LockLabel: "false"}
+			Expect(try(ctx, job)()).To(Succeed())
+			Expect(try(ctx, makeCronJob(job))()).To(Succeed())
 		},
 		Entry("the label as an annotation", func(job *batchv1.Job) {
-			job.Labels, job.Annotations = nil, map[string]string{v1alpha1.LockLabel: "true"}
-		}, "metadata.annotations[forrst.dev/lock]: Forbidden", "make it a label"),
+			job.Annotations = map[string]string{v1alpha1.LockLabel: "true"}
+		}, "metadata.annotations[forrst.dev/lock]"),
 		Entry("the key as a label", func(job *batchv1.Job) {
-			job.Labels, job.Annotations = map[string]string{v1alpha1.LockKeyAnnotation: "key"}, nil
-		}, "metadata.labels[forrst.dev/lock-key]: Forbidden", "make it an annotation"),
+			job.Labels = map[string]string{v1alpha1.LockKeyAnnotation: "key"}
+		}, "metadata.labels[forrst.dev/lock-key]"),
 		Entry("a ttl without the label", func(job *batchv1.Job) {
-			job.Labels, job.Annotations = nil, map[string]string{v1alpha1.LockTTLAnnotation: "1m"}
-		}, "metadata.labels[forrst.dev/lock]: Required value: the annotation forrst.dev/lock-ttl alone", `set the label to "true"`),
+			job.Annotations = map[string]string{v1alpha1.LockTTLAnnotation: "1m"}
+		}, "metadata.annotations[forrst.dev/lock-ttl]"),
 		Entry("a misspelt key without the label", func(job *batchv1.Job) {
-			job.Labels, job.Annotations = nil, map[string]string{"forrst.dev/lock-keys": "key"}
-		}, "metadata.labels[forrst.dev/lock]: Required value: the annotation forrst.dev/lock-keys alone", `set the label to "true"`),
+			job.Annotations = map[string]string{"forrst.dev/lock-keys": "key"}
+		}, "metadata.annotations[forrst.dev/lock-keys]"),
 		Entry("the label on Pods", func(job *batchv1.Job) {
-			// A Job without labels would get these of its Pods.
-			job.Labels, job.Annotations = map[string]string{"app": "billing"}, nil
 			job.Spec.Template.Labels = map[string]string{v1alpha1.LockLabel: "true"}
-		}, "spec.template.metadata.labels[forrst.dev/lock]: Forbidden", "metadata.labels[forrst.dev/lock]"),
+		}, "spec.template.metadata.labels[forrst.dev/lock]"),
 		Entry("the key on Pods", func(job *batchv1.Job) {
-			job.Labels, job.Annotations = nil, nil
 			job.Spec.Template.Annotations[v1alpha1.LockKeyAnnotation] = "key"
-		}, "spec.template.metadata.annotations[forrst.dev/lock-key]: Forbidden", "metadata.annotations[forrst.dev/lock-key]"),
+		}, "spec.template.metadata.annotations[forrst.dev/lock-key]"),
 	)
 
 	DescribeTable("is refused with the label or an annotation on the CronJob itself",
 		func(ctx context.Context, change func(runs *batchv1.CronJob), place string) {
-			job := makeJob(namespace, "job", "key")
-			job.Labels, job.Annotations = nil, nil
-			runs := makeCronJob(job)
-			change(runs)
-			Eventually(try(ctx, runs)).Should(MatchError(And(
-				ContainSubstring("metadata."+place+": Forbidden"), ContainSubstring("move it to spec.jobTemplate.metadata."+place))))
-			// What has no effect is not stored later either.
-			changed := makeCronJob(job)
-			Expect(admin.Create(ctx, changed)).To(Succeed())
+			runs := makeCronJob(makeJob(namespace, "job", "key", func(job *batchv1.Job) { job.Labels, job.Annotations = nil, nil }))
+			changed := runs.DeepCopy()
 			change(changed)
-			Expect(admin.Update(ctx, changed)).To(MatchError(ContainSubstring("metadata." + place + ": Forbidden")))
+			Eventually(try(ctx, changed)).Should(refusedAt(place, "spec.jobTemplate.metadata.labels"))
+			Expect(admin.Create(ctx, runs)).To(Succeed())
+			change(runs)
+			Expect(admin.Update(ctx, runs)).To(refusedAt(place, "spec.jobTemplate.metadata.labels"))
 		},
 		Entry("the label", func(runs *batchv1.CronJob) {
 			runs.Labels = map[string]string{v1alpha1.LockLabel: "true"}
-		}, "labels[forrst.dev/lock]"),
+		}, "metadata.labels[forrst.dev/lock]"),
 		Entry("the key", func(runs *batchv1.CronJob) {
 			runs.Annotations = map[string]string{v1alpha1.LockKeyAnnotation: "key"}
-		}, "annotations[forrst.dev/lock-key]"),
+		}, "metadata.annotations[forrst.dev/lock-key]"),
 	)
 
 	It("is refused when it comes to name a lock without the label", func(ctx context.Context) {
@@ -157,7 +158,7 @@ var _ = Describe("A Job that names a lock", func() {
 		Expect(admin.Create(ctx, later)).To(Succeed())
 		DeferCleanup(func(ctx context.Context) { Expect(admin.Delete(ctx, later)).To(Succeed()) })
 		job := makeJob(namespace, "job", "key", func(job *batchv1.Job) { job.Labels, job.Annotations = nil, nil })
-		Eventually(try(ctx, job)).Should(MatchError(ContainSubstring("metadata.labels[forrst.dev/lock]: Forbidden: the webhook of the lock operator has not seen")))
+		Eventually(try(ctx, job)).Should(MatchError(ContainSubstring("metadata.labels[forrst.dev/lock]: Forbidden: nothing would keep the Job from running without the lock")))
 	})
 
 	It("is refused when a CronJob comes to name a lock, whereas other changes of a CronJob are free", func(ctx context.Context) {
@@ -200,10 +201,13 @@ var _ = Describe("A Job that names a lock", func() {
 		other.ResourceVersion, other.UID, other.Name = "", "", "other"
 		Eventually(try(ctx, other)).Should(refusedFor("spec.jobTemplate.metadata.labels"))
 
+		// As kubectl and Helm do, with annotations and labels of theirs.
 		runs.Spec.Schedule = "1 1 1 1 *"
-		Expect(admin.Update(ctx, runs)).To(Succeed())
+		runs.Labels, runs.Annotations = map[string]string{"helm.sh/chart": "billing-2"}, map[string]string{"example.com/applied": "{}"}
 		runs.Spec.JobTemplate.Labels = map[string]string{"app": "billing"}
-		Expect(admin.Update(ctx, runs)).To(refusedFor("spec.jobTemplate.metadata.labels"))
+		Expect(admin.Update(ctx, runs)).To(Succeed())
+		runs.Spec.JobTemplate.Annotations[v1alpha1.LockTTLAnnotation] = "1m"
+		Expect(admin.Update(ctx, runs)).To(refusedAt("spec.jobTemplate.metadata.annotations[forrst.dev/lock-ttl]", "spec.jobTemplate.metadata.labels"))
 	})
 
 	It("is refused with one sentence that kubectl shows", func(ctx context.Context) {
