@@ -71,9 +71,8 @@ type entityTags struct {
 	tags  []string
 }
 
-// parseEntityTags reads If-Match or If-None-Match, and reports whether it is well-formed. Other
-// than RFC 9110, section 13.1.1, says for If-Match, a weak tag counts: proxies that compress weaken tags, and one names
-// a version of the lock all the same.
+// parseEntityTags reads If-Match or If-None-Match, and reports whether it is well-formed. In If-Match a weak tag counts
+// too, unlike in RFC 9110 (13.1.1): proxies that compress weaken tags, and one names a version of the lock all the same.
 func parseEntityTags(values []string) (entityTags, bool) {
 	text := strings.TrimSpace(strings.Join(values, ","))
 	if text == "*" {
