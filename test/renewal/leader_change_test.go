@@ -66,11 +66,12 @@ type renewals struct {
 	lapses        []string
 }
 
-// watchRenewals follows the namespace until the spec ends.
-func watchRenewals(ctx context.Context, namespace string) *renewals {
+// watchRenewals follows the namespace, which has so many locks, until the spec ends.
+func watchRenewals(ctx context.Context, namespace string, count int) *renewals {
 	GinkgoHelper()
 	var list v1alpha1.LockList
 	changes := fixture.Watch(ctx, admin, &list, client.InNamespace(namespace))
+	Expect(list.Items).To(HaveLen(count))
 	seen := &renewals{last: map[string]*v1alpha1.Lock{}}
 	for i := range list.Items {
 		seen.last[list.Items[i].Name] = &list.Items[i]
@@ -154,8 +155,7 @@ var _ = Describe("A change of leader", func() {
 			})
 		}
 		creating.Wait()
-		seen := watchRenewals(ctx, namespace)
-		Expect(seen.last).To(HaveLen(count))
+		seen := watchRenewals(ctx, namespace, count)
 		seen.all("by the first leader", ttl)
 
 		By("cutting the leader off, which then gives up nothing")
