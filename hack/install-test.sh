@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the chart with Helm, runs its pods in containers, and tests that: "make install-test". The test has a network of
 # its own, in which no address is taken, and which ends with it. INSTALLATIONS is a pattern for more than the default values,
-# such as "." for all: also high availability, certificates of cert-manager, every optional part, and the end-to-end suite.
+# such as "." for all; one that matches no test fails: also high availability, certificates of cert-manager, every optional part, and the end-to-end suite.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 go test -c -vet=off -o bin/test/ ./test/e2e ./test/installation

@@ -19,10 +19,11 @@ steps=(
   "liveness|#make robustness DURATION=40s"
   "install-variants|^charts/|^config/|^test/install(ation)?/#ROTATIONS=3 make test-one PKG=./test/install FOCUS='rotated under load' && make install-test INSTALLATIONS=."
   "upgrade|^charts/|^config/|^test/upgrade/#$(nightly ./test/upgrade)"
-  "platforms|^Dockerfile|^hack/image\.sh#make image && $(nightly ./test/image)"
+  "platforms|^Dockerfile|^\.dockerignore|^hack/image\.sh#make image && $(nightly ./test/image)"
+  "seeds|#make test-units && LINE_SEED=\$SEED go test -count=1 -run=Chaos ./lock/line"
   "suites|#make image && export GITOPS_SYNCS=40; $(nightly)"
   "timing|#make timing"
-  "elsewhere|#export OPERATOR_NAMESPACE=platform-locks OPERATOR_NAME_PREFIX=team-; make test-one PKG=./test/e2e FOCUS=. && make test-one PKG=./test/jobs FOCUS=. && make test-one PKG=./test/jobs/faults FOCUS=."
+  "elsewhere|#export OPERATOR_NAMESPACE=platform-locks OPERATOR_NAME_PREFIX=team- TAG=; make test-one PKG=./test/e2e FOCUS=. && make test-one PKG=./test/jobs FOCUS=. && make test-one PKG=./test/jobs/faults FOCUS=."
   "witness|#RUN_WITNESS_RUNS=\${RUN_WITNESS_RUNS:-1000} go test -count=1 -timeout=0 -run=^TestWitness$ ./test/run"
   "renewals|#RENEWED=10000 make test-one PKG=./test/renewal FOCUS='change of leader'"
   "peers|#make peers-test"
@@ -38,7 +39,11 @@ steps=(
 names=""
 chosen=""
 # Tests of single packages are judged by themselves.
-changed="$([ $# = 1 ] || git diff --name-only "$2" HEAD | grep -vE '^(api|auth|cli|cmd|controllers|facade|lock|webhook)/.*_test\.go$')"
+changed=""
+if [ $# -gt 1 ]; then
+  changed="$(git diff --name-only "$2" HEAD)" || exit
+  changed="$(grep -vE '^(api|auth|cli|cmd|controllers|facade|lock|webhook)/.*_test\.go$' <<<"$changed")"
+fi
 for step in "${steps[@]}"; do
   name="${step%%|*}" about="${step#*|}"
   about="${about%%#*}" names+=" $name"

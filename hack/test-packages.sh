@@ -1,9 +1,14 @@
 #!/usr/bin/env bash
 # Prints the folders of this module that have tests, without those of the images, which have targets of their own: "unit" those
 # whose tests need no control plane, as packages: "bubbles" with testing/synctest, and "plain" without; "suites" the others.
-# Those that take longest come first.
+# Those that take longest come first. "unraced" prints the tests that are left out with the race detector, as arguments.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+if [ "$1" = unraced ]; then
+  mapfile -t files < <(git grep -lE '^//go:build !race$' -- '*_test.go' ':!test/robustness')
+  echo "-run=^($(grep -hoE '^func Test[^(]+' "${files[@]}" | cut -c6- | paste -sd'|'))\$ $(dirname "${files[@]}" | sort -u | sed 's|^|./|' | paste -sd' ')"
+  exit
+fi
 longest="test/contract test/jobs test/holders test/guards test/jobs/faults test/line test/install test/memory test/gitops"
 longest+=" test/run lock/line facade/forrst controllers/jobgate facade/rest cli/supervise lock/engine facade/client lock/audit/auditlog"
 go list -test -f '{{.ImportPath}} {{.Deps}}' ./... | awk -v kind="$1" -v module="$(go list -m)" -v longest="$longest" '

@@ -204,7 +204,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = connection.Close() })
-		if err := connection.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		if err := connection.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		return connection

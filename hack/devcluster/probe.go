@@ -12,11 +12,11 @@ import (
 const (
 	// probeInterval is short because a user waits for the sum of all waits.
 	probeInterval = 50 * time.Millisecond
-	// probeTimeout bounds one request.
-	probeTimeout = 2 * time.Second
-	// readyTimeout bounds the wait for one component. It can be far longer than a component
+	// probeTimeout bounds one request. An API server that starts on a busy machine answers late.
+	probeTimeout = 30 * time.Second
+	// readyTimeout bounds the wait for one component. It is far longer than a component
 	// needs: the supervisor notices at once when a component ends.
-	readyTimeout = time.Minute
+	readyTimeout = 5 * time.Minute
 )
 
 // waitForOK waits until a GET of the URL returns 200.

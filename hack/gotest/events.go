@@ -35,11 +35,12 @@ func read(log io.Reader, each func(event), other func(line string)) error {
 // said is the output of a package and its tests, in order, until the package has ended.
 type said struct {
 	lines []event
-	// failed are the tests that failed.
+	// failed are the tests that failed, or have not ended, as where the time of the package was over.
 	failed map[string]bool
 }
 
-// printEvents prints a line for each package, and for a package that failed all that its failed tests, and no test, have said.
+// printEvents prints a line for each package, and for a package that failed all that its failed tests, those that have not
+// ended, and no test, have said.
 func printEvents(log io.Reader, out io.Writer) error {
 	packages := map[string]*said{}
 	return read(log, func(next event) {
@@ -55,8 +56,10 @@ func printEvents(log io.Reader, out io.Writer) error {
 		switch {
 		case next.Action == "output":
 			of.lines = append(of.lines, next)
-		case next.Test != "" && next.Action == "fail":
+		case next.Test != "" && next.Action == "run":
 			of.failed[next.Test] = true
+		case next.Test != "" && (next.Action == "pass" || next.Action == "skip"):
+			delete(of.failed, next.Test)
 		case next.Test == "" && (next.Action == "pass" || next.Action == "fail" || next.Action == "skip"):
 			of.print(out, next.Action == "fail")
 			delete(packages, next.Package)

@@ -9,15 +9,26 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// log is what "go test -json" says of a package that passes, one that fails and one that does not compile.
+// log is what "go test -json" says of a package that passes, one that passed before, one that fails, one whose time is over and
+// one that does not compile.
 const log = `{"Action":"run","Package":"p/good","Test":"TestGood"}
 {"Action":"output","Package":"p/good","Test":"TestGood","Output":"chatter\n"}
 {"Action":"pass","Package":"p/good","Test":"TestGood","Elapsed":1.5}
 {"Action":"output","Package":"p/good","Output":"PASS\n"}
 {"Action":"output","Package":"p/good","Output":"ok  \tp/good\t1.600s\n"}
 {"Action":"pass","Package":"p/good","Elapsed":1.6}
+{"Action":"run","Package":"p/cached","Test":"TestCached"}
+{"Action":"pass","Package":"p/cached","Test":"TestCached","Elapsed":30}
+{"Action":"output","Package":"p/cached","Output":"ok  \tp/cached\t(cached)\n"}
+{"Action":"pass","Package":"p/cached","Elapsed":0.01}
+{"Action":"run","Package":"p/late","Test":"TestLate"}
+{"Action":"output","Package":"p/late","Test":"TestLate","Output":"panic: test timed out after 1s\n"}
+{"Action":"output","Package":"p/late","Output":"FAIL\tp/late\t1.0s\n"}
+{"Action":"fail","Package":"p/late","Elapsed":1}
+{"Action":"run","Package":"p/bad","Test":"TestFine"}
 {"Action":"output","Package":"p/bad","Test":"TestFine","Output":"also chatter\n"}
 {"Action":"pass","Package":"p/bad","Test":"TestFine","Elapsed":0.1}
+{"Action":"run","Package":"p/bad","Test":"TestBad"}
 {"Action":"output","Package":"p/bad","Test":"TestBad","Output":"    want 1\n"}
 {"Action":"fail","Package":"p/bad","Test":"TestBad","Elapsed":0.2}
 {"Action":"output","Package":"p/bad","Output":"FAIL\tp/bad\t0.3s\n"}
@@ -33,7 +44,7 @@ func TestOnlyWhatFailedIsPrintedWhole(t *testing.T) {
 	if err := printEvents(strings.NewReader(log), &out); err != nil {
 		t.Fatal(err)
 	}
-	want := "ok  \tp/good\t1.600s\n    want 1\nFAIL\tp/bad\t0.3s\nx.go:1: syntax error\nno event\nFAIL\tp/broken [build failed]\n"
+	want := "ok  \tp/good\t1.600s\nok  \tp/cached\t(cached)\npanic: test timed out after 1s\nFAIL\tp/late\t1.0s\n    want 1\nFAIL\tp/bad\t0.3s\nx.go:1: syntax error\nno event\nFAIL\tp/broken [build failed]\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Error("printed (-want +got):\n" + diff)
 	}
@@ -58,7 +69,7 @@ func TestSlowestPackagesTestsAndSpecs(t *testing.T) {
 	want := `| seconds | package |
 | ---: | --- |
 | 1.6 | p/good |
-| 0.3 | p/bad |
+| 1.0 | p/late |
 
 | seconds | test or spec |
 | ---: | --- |

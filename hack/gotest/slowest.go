@@ -63,14 +63,18 @@ func times(folder string) (packages, tests []timed, err error) {
 	var failed error
 	for _, log := range logs {
 		failed = errors.Join(failed, open(log, func(file io.Reader) error {
+			ran := map[string][]timed{} // by package
 			return read(file, func(next event) {
 				took := time.Duration(next.Elapsed * float64(time.Second))
 				switch {
+				case next.Action == "output" && strings.HasSuffix(next.Output, "\t(cached)\n"):
+					delete(ran, next.Package) // The times are those of an earlier run.
 				case next.Action != "pass" && next.Action != "fail":
 				case next.Test == "":
 					packages = append(packages, timed{next.Package, took})
+					tests = append(tests, ran[next.Package]...)
 				case !strings.Contains(next.Test, "/"):
-					tests = append(tests, timed{next.Package + ": " + next.Test, took})
+					ran[next.Package] = append(ran[next.Package], timed{next.Package + ": " + next.Test, took})
 				}
 			}, func(string) {})
 		}))

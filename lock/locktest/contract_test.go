@@ -16,7 +16,9 @@ import (
 
 func TestContract(t *testing.T) {
 	RegisterFailHandler(Fail)
-	RunSpecs(t, "A backend in memory")
+	suite, reporter := GinkgoConfiguration()
+	suite.RandomSeed = 1 // The order is drawn anew otherwise.
+	RunSpecs(t, "A backend in memory", suite, reporter)
 }
 
 // On the real clock, the backend has no code of its own, and the specs would wait.

@@ -42,7 +42,7 @@ import (
 const installed = "installed"
 
 const (
-	startTimeout = 3 * time.Minute
+	startTimeout = 10 * time.Minute
 	stopTimeout  = 2 * time.Minute
 )
 

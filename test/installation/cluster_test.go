@@ -33,7 +33,7 @@ const (
 	release         = "lock-operator"
 	controllersUser = "system:serviceaccount:" + namespace + ":lock-operator-controllers"
 	// patience bounds a step that waits for the cluster.
-	patience = 2 * time.Minute
+	patience = 10 * time.Minute
 	// period is how often such a step looks.
 	period = 100 * time.Millisecond
 )

@@ -4,6 +4,7 @@
 package installation_test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -33,12 +34,16 @@ func TestInstallation(t *testing.T) {
 	c := startCluster(t)
 	before, err := c.everything(t.Context())
 	check(t, err)
-	t.Run("under test", func(t *testing.T) { c.testThoroughly(t, before) })
+	ran := 0
+	t.Run("under test", func(t *testing.T) { ran++; c.testThoroughly(t, before) })
 	for _, each := range variants {
 		if t.Failed() {
 			break
 		}
-		t.Run(each.name, func(t *testing.T) { c.try(t, each, before) })
+		t.Run(each.name, func(t *testing.T) { ran++; c.try(t, each, before) })
+	}
+	if ran == 0 {
+		t.Error("INSTALLATIONS names no installation")
 	}
 }
 
@@ -154,7 +159,8 @@ func (c *cluster) endToEnd(t *testing.T) {
 
 	token := c.write(t, "token", c.token(t, "default", "tester", "lock-operator.forrst.dev"))
 	ca := c.write(t, "ca.crt", authority.Data["ca.crt"])
-	command := exec.CommandContext(ctx, filepath.Join(c.root, "bin", "test", "e2e.test"), "-ginkgo.label-filter=installed", "-ginkgo.no-color")
+	command := exec.CommandContext(ctx, filepath.Join(c.root, "bin", "test", "e2e.test"), "-ginkgo.seed="+cmp.Or(os.Getenv("SEED"), "1"),
+		"-ginkgo.label-filter=installed", "-ginkgo.no-color")
 	command.Dir = filepath.Join(c.root, "test", "e2e")
 	command.Env = append(os.Environ(), "E2E_KUBECONFIG="+c.kubeconfig, "E2E_FACADE=https://"+host, "E2E_FACADE_CA="+ca,
 		"E2E_TOKEN="+token, "E2E_HOLDER=system:serviceaccount:default:tester", "E2E_LOGS="+c.logs)

@@ -27,7 +27,7 @@ func renewedCount() (count int, ttl time.Duration) {
 	GinkgoHelper()
 	text, isFull := os.LookupEnv("RENEWED")
 	if !isFull {
-		return 200, v1alpha1.MinOperatorRenewalTTL
+		return 40, v1alpha1.MinOperatorRenewalTTL
 	}
 	count, err := strconv.Atoi(text)
 	Expect(err).NotTo(HaveOccurred())

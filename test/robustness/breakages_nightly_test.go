@@ -46,7 +46,7 @@ func (b breakage) mustBeFound(t *testing.T) {
 				return
 			}
 		}
-		t.Logf("Not found among %d operations: %q", result.operations, result.violations)
+		t.Logf("Not found among %d operations: %q", result.tally.Operations, result.violations)
 	}
 	t.Error("the checker finds nothing")
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // searchTimeout bounds the search for the orders of all keys together, besides the length of the run. It leaves the rest of a
-// run its part of the 15 minutes that "make test" gives a package.
+// run its part of the 40 minutes that "make test" gives a package.
 const searchTimeout = 5 * time.Minute
 
 // check returns every violation of the promises of docs/design.md, section 17.

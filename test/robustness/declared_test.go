@@ -16,7 +16,8 @@ import (
 // declaredNamespace has the locks that the operator renews. No client takes them.
 const declaredNamespace = "declared"
 
-// declare makes locks whose first renewal is due. Their ttl is longer than any fault, so each outlasts them all.
+// declare makes locks whose first renewal is due: half of their ttl is over. The ttl is longer than any fault, so each outlasts
+// them all.
 func (c *cluster) declare(ctx context.Context, options options) error {
 	ttl := v1alpha1.MinOperatorRenewalTTL
 	if options.isLong || !options.judgesLiveness {
@@ -30,7 +31,7 @@ func (c *cluster) declare(ctx context.Context, options options) error {
 	}
 	for number := range 5 {
 		lock := rules.Grant(declaredNamespace, rules.Acquisition{Key: fmt.Sprintf("declared-%d", number), Owner: "repository", Holder: "admin", TTL: ttl},
-			rules.DefaultLimits(), time.Now().Add(-ttl/3))
+			rules.DefaultLimits(), time.Now().Add(-ttl/2))
 		lock.Spec.RenewalPolicy = v1alpha1.RenewalByOperator
 		if err := c.admin.Create(ctx, lock); err != nil {
 			return err

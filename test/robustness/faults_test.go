@@ -468,6 +468,15 @@ func (c *cluster) injectFaults(ctx context.Context, options options, log func(st
 	return nil
 }
 
+// injectOnce injects each fault in the order in which they are listed.
+func (c *cluster) injectOnce(ctx context.Context, options options, log func(string, ...any)) error {
+	order := make([]int, len(options.faults))
+	for position := range order {
+		order[position] = position
+	}
+	return c.injectInTurn(ctx, options, order, rand.New(rand.NewPCG(options.seed, 1000)), log)
+}
+
 func (c *cluster) injectInTurn(ctx context.Context, options options, order []int, random *rand.Rand, log func(string, ...any)) error {
 	for _, position := range order {
 		if !pause(ctx, between(random, 200*time.Millisecond, 800*time.Millisecond)) {

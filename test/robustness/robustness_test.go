@@ -26,7 +26,8 @@ func init() {
 
 // options of a run.
 type options struct {
-	// length is how long the clients work.
+	// length is how long the clients work, while faults are injected in random order, again and again. Zero injects each once,
+	// in the order in which they are listed, and the clients work as long as that takes.
 	length    time.Duration
 	seed      uint64
 	allowance time.Duration
@@ -53,8 +54,15 @@ type options struct {
 // result of a run.
 type result struct {
 	violations []string
-	operations int
+	tally      Tally
 	artifacts  string
+}
+
+// eachKind has at least one fault of what each is about: processes, machines, clocks, networks, requests, answers, watches, API
+// servers, etcd, holders, and the lines that replicas share.
+var eachKind = []fault{
+	killReplica, stopReplica, stepForward, stepBack, suspendHolder, partition, loseReplies, repeatUpdates, cutWatch, stallWatch, loseDeletes,
+	partitionPeers, freezeEtcd, killAPIServer,
 }
 
 // TestRobustness is short, and judges safety alone. The replicas share their lines. No lock has a long ttl, so that what is left
@@ -63,9 +71,17 @@ func TestRobustness(t *testing.T) {
 	load := ordinary
 	load.longTTLs = 0
 	outcome := run(t, options{
-		length: 15 * time.Second, seed: seedOf(t), allowance: time.Second, replicas: 3, lanes: 2, isShared: true,
-		faults: faultsOf(t, peerFaults...), workload: load,
+		seed: seedOf(t), allowance: time.Second, replicas: 3, lanes: 1, isShared: true, faults: eachKind, workload: load,
 	})
+	for _, wanted := range eachKind {
+		if got := outcome.tally.Faults[wanted.name].Count; got != 1 {
+			t.Errorf("%q was injected %d times", wanted.name, got)
+		}
+	}
+	// A busy machine makes fewer grants, and a run without any shows nothing. An idle one makes more than a thousand.
+	if least := 100; outcome.tally.Grants < least {
+		t.Errorf("%d grants, want at least %d", outcome.tally.Grants, least)
+	}
 	outcome.mustBeClean(t)
 }
 
@@ -122,7 +138,7 @@ func run(t *testing.T, options options) result {
 		t.Fatal(err)
 	}
 	t.Logf("\n%s", part.Tally.markdown())
-	return result{part.Violations, part.Operations, artifacts}
+	return result{part.Violations, part.Tally, artifacts}
 }
 
 // start returns a cluster that ends with the test, and the folder of its logs.
@@ -190,7 +206,10 @@ func (c *cluster) exercise(t *testing.T, options options) (violations []string, 
 	if options.judgesLiveness { // A calm end exposes abandoned grants.
 		end += calm
 	}
-	breaking, stopBreaking := context.WithTimeout(working, options.length-end)
+	breaking, stopBreaking := context.WithCancel(working)
+	if options.length > 0 {
+		breaking, stopBreaking = context.WithTimeout(working, options.length-end)
+	}
 	defer stopBreaking()
 	var workers sync.WaitGroup
 	running := &running{}
@@ -207,7 +226,12 @@ func (c *cluster) exercise(t *testing.T, options options) (violations []string, 
 	c.runPrograms(working, options.seed, &workers)
 	c.runKeepers(working, options.seed, &workers)
 	c.runJobbers(working, options.seed, &workers)
-	err = c.injectFaults(breaking, options, t.Logf)
+	if options.length > 0 {
+		err = c.injectFaults(breaking, options, t.Logf)
+	} else {
+		err = c.injectOnce(breaking, options, t.Logf)
+		stopBreaking()
+	}
 	if err == nil {
 		<-breaking.Done()
 		pause(working, end)

@@ -103,7 +103,7 @@ func TestConnectionsAreBoundedInTotal(t *testing.T) {
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	w := start(t, server.Options{MaxConnections: 4}, ok)
 	for _, network := range []int{1, 1, 2, 2, 3, 1, 2, 3} {
-		for deadline := time.Now().Add(10 * time.Second); ; { // A client may have an answer before the server has done with it.
+		for deadline := time.Now().Add(time.Minute); ; { // A client may have an answer before the server has done with it.
 			err := w.serve(network)
 			if err == nil {
 				break
@@ -156,7 +156,7 @@ func TestAClosedConnectionMakesRoom(t *testing.T) {
 	w := start(t, server.Options{MaxConnections: 2}, ok)
 	for number := range 3 {
 		client := w.client(1)
-		for deadline := time.Now().Add(10 * time.Second); ; { // The server may not have seen the end of the one before.
+		for deadline := time.Now().Add(time.Minute); ; { // The server may not have seen the end of the one before.
 			if _, _, err := w.post(client, strings.NewReader("{}")); err == nil {
 				break
 			}
