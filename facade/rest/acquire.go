@@ -16,6 +16,7 @@ import (
 	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktoken"
+	"forrst.dev/lock-operator/lock/problems"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -62,9 +63,9 @@ func (c *call) answerGranted(requested *acquisition, granted *v1alpha1.Lock, err
 	}, nil
 }
 
-// acquireOrFind acquires the lock, or finds the grant that an earlier try of the same caller has made. The
-// earlier try may be waiting still; so one that waits looks before, and again afterwards. A stack keeps the frames of
-// calls that wait, so what comes before and after is not a part of it.
+// acquireOrFind acquires the lock, or finds the grant that another call of the same request has made. That may be
+// waiting still: all of them wait as one, and the lock that one gets ends the waits of the others. A stack keeps the
+// frames of calls that wait, so what comes before and after is not a part of it.
 func (c *call) acquireOrFind(requested *acquisition) (*v1alpha1.Lock, error) {
 	if requested.isRepeatable && requested.wait > 0 {
 		if granted, err := c.lookBefore(requested); !errors.Is(err, lock.ErrHeld) {
@@ -84,36 +85,43 @@ func (c *call) lookBefore(requested *acquisition) (*v1alpha1.Lock, error) {
 	return c.findOwn(c.request.Context(), requested, lock.ErrHeld)
 }
 
-// afterAcquire looks for the grant of an earlier try if there is another one. If the answer cannot be sent, a lock that
+// afterAcquire looks for the grant of another call if there is one. If the answer cannot be sent, a lock that
 // was acquired is taken back.
 func (c *call) afterAcquire(requested *acquisition, granted *v1alpha1.Lock, err error) (*v1alpha1.Lock, error) {
 	ctx := c.request.Context()
 	switch {
 	case err == nil:
 		c.undo = func() { c.config.Locks.TakeBack(ctx, c.operation.name, &c.caller, granted) }
+	case requested.isRepeatable && errors.Is(err, lock.ErrFoundElsewhere):
+		return c.findOwn(ctx, requested, errRepeatedEnded())
 	case requested.isRepeatable && errors.Is(err, lock.ErrHeld):
 		return c.findOwn(ctx, requested, err)
 	}
 	return granted, err
 }
 
-// findOwn returns the lock, renewed, if it is held by the secret of the request, or else held. A grant
+// errRepeatedEnded answers a request that has found its grant, which has ended by then.
+func errRepeatedEnded() error {
+	return problems.New(problems.LockEnded, "The grant of this Idempotency-Key has ended: it expired, was released, or was broken")
+}
+
+// findOwn returns the lock, renewed, if it is held by the secret of the request, or else the error otherwise. A grant
 // that was found by reading counts only from its renewal on: the service ends a grant whose caller it
 // takes to have gone (docs/design.md, section 8.1).
-func (c *call) findOwn(ctx context.Context, requested *acquisition, held error) (*v1alpha1.Lock, error) {
+func (c *call) findOwn(ctx context.Context, requested *acquisition, otherwise error) (*v1alpha1.Lock, error) {
 	key := requested.FullKey()
 	current, err := c.config.Locks.GetWithOwner(ctx, &c.caller, key)
 	switch {
 	case errors.Is(err, lock.ErrNotHeld):
-		return nil, held
+		return nil, otherwise
 	case err != nil:
 		return nil, err
 	case !locks.IsOwner(requested.secret, current.Spec.Owner):
-		return nil, held
+		return nil, otherwise
 	}
 	fencing, err := current.FencingToken()
 	if err != nil {
-		return nil, held // It is being deleted.
+		return nil, otherwise // It is being deleted.
 	}
 	renewal, err := c.config.Locks.PrepareRenew(&c.caller, key, locks.TokenClaim(locktoken.Token{Secret: requested.secret, FencingToken: fencing}), requested.TTL())
 	if err != nil {
@@ -121,7 +129,7 @@ func (c *call) findOwn(ctx context.Context, requested *acquisition, held error) 
 	}
 	renewed, err := renewal.Renew(ctx)
 	if errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch) {
-		return nil, held
+		return nil, errRepeatedEnded()
 	}
 	return renewed, err
 }

@@ -106,22 +106,51 @@ func TestAClientThatLeavesLeavesTheQueue(t *testing.T) {
 	})
 }
 
-// A repeated request finds the grant that the first one gets while both wait.
-func TestARepeatedRequestFindsTheGrantOfTheOneThatWaited(t *testing.T) {
+// All calls of one request wait as one: when one is granted the lock, the others are answered with the same grant.
+func TestARepeatedRequestIsAnsweredWithTheOneThatWaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		token := f.acquire(report, ofSixty)
-		first := f.beginPost(waiting, "User", "bob", "Idempotency-Key", "0123456789abcdef")
-		f.awaitQueue(1)
-		second := f.beginPost(waiting, "User", "bob", "Idempotency-Key", "0123456789abcdef")
-		f.awaitQueue(2)
+		var posted []<-chan answer
+		for calls := range 3 {
+			posted = append(posted, f.beginPost(waiting, "User", "bob", "Idempotency-Key", "0123456789abcdef"))
+			f.awaitQueue(calls + 1)
+		}
 		f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusNoContent)
-		granted := (<-first).want(http.StatusCreated).lock()
-		f.clock.Step(30 * time.Second)
-		if found := (<-second).want(http.StatusCreated).lock(); found.LockToken != granted.LockToken {
-			t.Errorf("first %+v, then %+v", granted, found)
+		granted := (<-posted[0]).want(http.StatusCreated).lock()
+		for _, repeated := range posted[1:] { // No time passes.
+			if found := (<-repeated).want(http.StatusCreated).lock(); found.LockToken != granted.LockToken {
+				t.Errorf("first %+v, then %+v", granted, found)
+			}
 		}
 	})
+}
+
+// What has become of the grant of a request is told to each of its calls; none gets a second grant.
+func TestARepeatedRequestWhoseGrantHasEndedIsTold(t *testing.T) {
+	for title, end := range map[string]locktest.Verb{"before it is read": locktest.Get, "before it is renewed": locktest.Renew} {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				token := f.acquire(report, ofSixty)
+				first := f.beginPost(waiting, "User", "bob", "Idempotency-Key", "0123456789abcdef")
+				f.awaitQueue(1)
+				repeated := f.beginPost(waiting, "User", "bob", "Idempotency-Key", "0123456789abcdef")
+				f.awaitQueue(2)
+				f.locks.SetHooks(locktest.Hooks{Before: func(ctx context.Context, call locktest.Call) error {
+					if call.Verb == end {
+						f.locks.SetHooks(locktest.Hooks{})
+						return f.locks.ForceRelease(ctx, call.Namespace, call.Key, "over")
+					}
+					return nil
+				}})
+				f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusNoContent)
+				(<-first).want(http.StatusCreated)
+				(<-repeated).want(http.StatusGone, "lock-ended")
+				f.do(http.MethodGet, report, "").want(http.StatusNotFound, "lock-not-found")
+			})
+		})
+	}
 }
 
 // A call that may be repeated looks for its grant by a read: a try would pass those that wait already.

@@ -58,10 +58,6 @@ func (b *backoffState) failed(err error, now time.Time) {
 	b.err, b.until = err, now.Add(min(b.steps.Step(), maxBackoff))
 }
 
-// ErrFoundElsewhere ends a wait whose caller has found its grant in another way, and relies on it: it has renewed it
-// by another call, or a later try has got it.
-var ErrFoundElsewhere = fmt.Errorf("%w: another call under its owner token has found the lock granted, and relies on it", lock.ErrUnavailable)
-
 // next returns the next action of the queue's goroutine. It marks a head that it returns as
 // in flight until [queues.recordHeld], [queues.recordFailure] or [queues.remove], and so a waiter that
 // was granted the lock elsewhere.
@@ -76,10 +72,18 @@ func (q *queues) next(queue *queue, now time.Time, allowance time.Duration) step
 }
 
 func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) step {
+	if queue.inFlight != nil {
+		return step{pause: lookAgainAfter}
+	}
+	granted, isStale := queue.grantedElsewhere(now)
+	if current := queue.seen.lock; granted == nil && current != nil && !queue.seen.isLapsed() && !rules.Expired(current, now) {
+		queue.takeOutRepeated(current)
+	}
+	if found := queue.takeFound(); found != nil {
+		return step{dismissed: found, reason: foundElsewhere(found)}
+	}
 	head := queue.head()
 	switch {
-	case queue.inFlight != nil:
-		return step{pause: lookAgainAfter}
 	case head == nil:
 		delete(q.byName, queue.name)
 		q.keepRemains(queue, now)
@@ -96,7 +100,7 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 		q.dismiss(queue, late, now)
 		return step{dismissed: late, reason: q.timeoutError(queue, late, now)}
 	}
-	if granted, isStale := queue.grantedElsewhere(now); granted != nil {
+	if granted != nil {
 		if next, isNext := q.claimStep(queue, granted, isStale, now); isNext {
 			return next
 		}
@@ -138,7 +142,7 @@ func (q *queues) claimStep(queue *queue, granted *waiter, isStale bool, now time
 		return step{dismissed: head, reason: q.timeoutError(queue, head, now)}, true
 	case isStale, rules.IsRenewed(current):
 		queue.takeOut(granted)
-		return step{dismissed: granted, reason: fmt.Errorf("wait for %s: %w", granted.request.FullKey(), ErrFoundElsewhere)}, true
+		return step{dismissed: granted, reason: foundElsewhere(granted)}, true
 	case len(current.Finalizers) > 0, !rules.IsReusable(current):
 		return step{}, false
 	case pause > 0:
@@ -347,6 +351,10 @@ func (q *queues) remove(queue *queue, tried *waiter) {
 	queue.inFlight = nil
 	queue.takeOut(tried)
 	queue.signal()
+}
+
+func foundElsewhere(of *waiter) error {
+	return fmt.Errorf("wait for %s: %w", of.request.FullKey(), lock.ErrFoundElsewhere)
 }
 
 func stoppedError(key v1alpha1.FullKey) error {

@@ -95,7 +95,7 @@ func TestAGrantThatItsCallerHasFoundIsNotClaimed(t *testing.T) {
 				_, answers := enlist(t, next, identified("a", time.Hour))
 				_, behind := enlist(t, next, waiting("b", time.Hour))
 				got := <-answers
-				if test.isFound != errors.Is(got, engine.ErrFoundElsewhere) || !test.isFound && got != nil {
+				if test.isFound != errors.Is(got, lock.ErrFoundElsewhere) || !test.isFound && got != nil {
 					t.Errorf("the caller is told %v", got)
 				}
 				err = next.Release(t.Context(), "default", key, lock.Proof{Owner: "a", FencingToken: token})

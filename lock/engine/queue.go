@@ -93,6 +93,8 @@ type queue struct {
 	unbounded int
 	// byCaller has the waiter that has come last of each caller.
 	byCaller waiterIndex
+	// found are former waiters whose request has been granted the lock by another call, and who are yet to be told.
+	found []*waiter
 	// byID are the waiters with the ID of an acquisition, of which it has the last try.
 	byID waiterIndex
 	// inFlight is the waiter that a goroutine is writing for, or nil. It need not be the head any more: what is written
@@ -201,9 +203,8 @@ func (q *queues) keep(left places.Place, now time.Time) {
 		q.kept.Keep(left, now)
 		return
 	}
-	again := queue.byCaller.find(hashOf(left.Caller))
-	switch {
-	case again == nil || again.caller(left.Lock) != left.Caller:
+	switch again := queue.lastOf(left.Caller); {
+	case again == nil:
 		q.kept.Keep(left, now)
 	case again.since.After(left.Since):
 		again.since = left.Since
@@ -382,6 +383,9 @@ func (q *queue) signal() {
 func (q *queue) insert(joined *waiter, now time.Time) {
 	q.place(joined, now)
 	q.count(joined, 1)
+	if former := q.lastOf(joined.caller(q.name)); former != nil {
+		joined.others = former.others + 1
+	}
 	q.byCaller.put(hashOf(joined.caller(q.name)), joined)
 	if id, _ := rules.SplitTry(joined.request.ID); id != "" {
 		q.byID.put(hashOf(id), joined)
@@ -418,7 +422,7 @@ func (q *queue) takeOut(gone *waiter) {
 	gone.isUnsure = gone.isUnsure || q.inFlight == gone
 	q.waiters.Remove(gone.element)
 	q.count(gone, -1)
-	q.byCaller.remove(hashOf(gone.caller(q.name)), gone)
+	q.takeOutOfCaller(gone)
 	id, _ := rules.SplitTry(gone.request.ID)
 	q.byID.remove(hashOf(id), gone)
 }
@@ -442,6 +446,59 @@ func (q *queue) grantedElsewhere(now time.Time) (granted *waiter, isStale bool) 
 		return nil, false
 	}
 	return granted, try < grantedTry
+}
+
+// lastOf returns the waiter of the caller that has come last, or nil.
+func (q *queue) lastOf(caller places.Caller) *waiter {
+	if last := q.byCaller.find(hashOf(caller)); last != nil && last.caller(q.name) == caller {
+		return last
+	}
+	return nil
+}
+
+// takeOutOfCaller leaves another waiter of the same caller in the index, if there is one.
+func (q *queue) takeOutOfCaller(gone *waiter) {
+	caller := gone.caller(q.name)
+	last := q.lastOf(caller)
+	if last == nil {
+		return
+	}
+	if last != gone {
+		last.others--
+		return
+	}
+	q.byCaller.remove(hashOf(caller), gone)
+	for element := q.waiters.Back(); gone.others > 0 && element != nil; element = element.Prev() {
+		if other := element.Value.(*waiter); other.caller(q.name) == caller {
+			other.others = gone.others - 1
+			q.byCaller.put(hashOf(caller), other)
+			return
+		}
+	}
+}
+
+// takeOutRepeated takes out the waiters whose request, which was sent several times, holds the lock by another call.
+// All these calls are one wait, so its end is that of all.
+func (q *queue) takeOutRepeated(held *v1alpha1.Lock) {
+	if !rules.IsDerivedOwner(held.Spec.Owner) {
+		return
+	}
+	caller := places.Caller{Lock: q.name, Owner: held.Spec.Owner, Holder: held.Spec.Holder, HolderUID: held.Spec.HolderUID}
+	for repeated := q.lastOf(caller); repeated != nil; repeated = q.lastOf(caller) {
+		q.takeOut(repeated)
+		q.found = append(q.found, repeated)
+		q.signal()
+	}
+}
+
+// takeFound returns a waiter that [queue.takeOutRepeated] has taken out and that was not told yet, or nil.
+func (q *queue) takeFound() *waiter {
+	if len(q.found) == 0 {
+		return nil
+	}
+	told := q.found[0]
+	q.found = q.found[1:]
+	return told
 }
 
 // overdueBehind returns a waiter behind the head whose wait is over and for whom no write is under way, or nil.

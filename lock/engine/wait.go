@@ -92,7 +92,7 @@ type Place struct {
 // one does not know whether the caller still waits. If the lock already records the ID of the request or of an
 // earlier try, see [rules.NthTry], another replica has granted it and could not tell: the caller is granted it anew.
 //
-// If the caller has also renewed that grant, or it is to a later try, take gets [ErrFoundElsewhere].
+// If the caller has also renewed that grant, or it is to a later try, take gets [lock.ErrFoundElsewhere].
 //
 // Ctx is for [Tracer] alone. The error matches [lock.ErrUnavailable], or wraps a [*lock.LineFullError].
 func (e *Engine) Enlist(ctx context.Context, namespace string, request lock.Request, take func(*v1alpha1.Lock, error) bool) (Place, error) {

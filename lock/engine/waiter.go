@@ -58,6 +58,8 @@ type waiter struct {
 	since time.Time
 	// until is when the wait ends; zero if only the caller ends it.
 	until time.Time
+	// others is how many more of its caller wait, as known by the last of them.
+	others int
 	// isOut says that it waits no more.
 	isOut bool
 	// isAccepted says that another replica has let it wait, and isUnbounded that the bounds do not apply to it.

@@ -275,7 +275,7 @@ func (v *visit) pass(id uint64, granted *v1alpha1.Lock, err error) bool {
 func (v *visit) answerOf(id uint64, at engine.Place, err error) answer {
 	told := answer{ID: id, IsUnsure: at.IsUnsure()}
 	switch {
-	case errors.Is(err, engine.ErrFoundElsewhere):
+	case errors.Is(err, lock.ErrFoundElsewhere):
 		told.Result = renewed
 	case errors.Is(err, lock.ErrTimeout):
 		told.Result = timedOut

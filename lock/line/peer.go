@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"k8s.io/utils/clock"
 
-	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock"
 )
 
 // peer is another replica. It is asked over one stream, which is opened anew whenever it breaks.
@@ -372,7 +372,7 @@ func outcomeOf(told answer) outcome {
 		}
 		result.err = fmt.Errorf("wait at another replica: %w", told.Full)
 	case renewed:
-		result.err = engine.ErrFoundElsewhere
+		result.err = lock.ErrFoundElsewhere
 	default:
 		result.result = declined
 	}

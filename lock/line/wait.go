@@ -11,7 +11,6 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
@@ -192,7 +191,7 @@ func (w *lineWait) askHere(ctx context.Context) (*v1alpha1.Lock, error) {
 	granted, err := w.line.Local.Acquire(ctx, w.namespace, request)
 	isHeld := errors.Is(err, lock.ErrHeld) || errors.Is(err, lock.ErrTimeout)
 	switch {
-	case err == nil, !isHeld && !errors.Is(err, lock.ErrUnavailable), !w.line.IsRunning(), errors.Is(err, engine.ErrFoundElsewhere):
+	case err == nil, !isHeld && !errors.Is(err, lock.ErrUnavailable), !w.line.IsRunning(), errors.Is(err, lock.ErrFoundElsewhere):
 		return granted, err
 	case w.remaining() > 0:
 		return nil, w.pause(ctx)

@@ -154,7 +154,7 @@ const (
 	unknown result = "unknown"
 	// placed says that the caller has taken up the place of a former call. Its outcome follows.
 	placed result = "placed"
-	// renewed says that the caller has found its grant by another call, and renewed it: this one is over.
+	// renewed says that another call of the same request has the lock, see [lock.ErrFoundElsewhere]: this one is over.
 	renewed result = "renewed"
 	// left says that the caller of a question to leave is out of the line.
 	left result = "left"

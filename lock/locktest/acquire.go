@@ -51,6 +51,7 @@ func (b *Backend) acquireOrJoin(ctx context.Context, namespace string, request l
 		switch {
 		case !e.isHeld(now):
 			granted = b.grant(e, request.Acquisition, now).DeepCopy()
+			e.takeOutRepeated(granted)
 		case request.Wait > 0:
 			joined = e.join(ctx, request, began)
 		default:
@@ -127,12 +128,17 @@ func (b *Backend) checkWait(joined *waiter) (granted *v1alpha1.Lock, isOver bool
 		if e.undelivered == joined {
 			e.undelivered = nil
 		}
+		e.takeOutRepeated(joined.granted)
 		return joined.granted.DeepCopy(), true, nil
+	case joined.isFound:
+		return nil, true, fmt.Errorf("wait for %s: %w", joined.request.FullKey(), lock.ErrFoundElsewhere)
 	case !joined.isOverdue(now):
 		return nil, false, nil
 	case e.lock == nil && !b.isUnavailable: // Its last try.
 		e.waiters.Remove(joined.element)
-		return b.grant(e, joined.request.Acquisition, now).DeepCopy(), true, nil
+		granted = b.grant(e, joined.request.Acquisition, now).DeepCopy()
+		e.takeOutRepeated(granted)
+		return granted, true, nil
 	}
 	b.leave(joined, now)
 	return nil, true, b.timeout(joined)

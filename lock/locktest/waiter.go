@@ -7,6 +7,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // waiter is a caller that waits for a lock.
@@ -21,9 +22,12 @@ type waiter struct {
 	// woken makes the caller check the wait.
 	woken chan struct{}
 
-	// granted is nil until the waiter has been granted the lock. The mutex of the backend guards
-	// it.
+	// The mutex of the backend guards the fields below.
+
+	// granted is nil until the waiter has been granted the lock.
 	granted *v1alpha1.Lock
+	// isFound says that its request has been granted the lock by another call, and that it waits no more.
+	isFound bool
 }
 
 func (w *waiter) signal() {
@@ -80,6 +84,24 @@ func (e *entry) head() *waiter {
 		return nil
 	}
 	return waiterOf(front)
+}
+
+// takeOutRepeated ends the waits of the request that has just got the lock by another call: it was sent several times.
+func (e *entry) takeOutRepeated(granted *v1alpha1.Lock) {
+	if !rules.IsDerivedOwner(granted.Spec.Owner) {
+		return
+	}
+	var next *list.Element
+	for element := e.waiters.Front(); element != nil; element = next {
+		next = element.Next()
+		waiting := waiterOf(element)
+		if waiting.request.Owner != granted.Spec.Owner || waiting.request.Holder != granted.Spec.Holder {
+			continue
+		}
+		e.waiters.Remove(element)
+		waiting.isFound = true
+		waiting.signal()
+	}
 }
 
 func (e *entry) wakeHead() {

@@ -31,8 +31,12 @@ func HashedOwner(secret []byte, isDerived bool) string {
 // IsHashedOwner reports whether the owner token has the form of one that [HashedOwner] returns.
 // Doors must not take such a text from a caller.
 func IsHashedOwner(owner string) bool {
-	return strings.HasPrefix(owner, randomHashPrefix) || strings.HasPrefix(owner, derivedHashPrefix)
+	return strings.HasPrefix(owner, randomHashPrefix) || IsDerivedOwner(owner)
 }
+
+// IsDerivedOwner reports whether the owner token is the hash of a secret that a repeated acquisition has again. All
+// that have it are one request that was sent several times.
+func IsDerivedOwner(owner string) bool { return strings.HasPrefix(owner, derivedHashPrefix) }
 
 // IsRandomOwner reports whether the owner token, a UUID v4 or such a hash, is of one acquisition alone. Callers that
 // share another one may acquire through two replicas in the same microsecond.
