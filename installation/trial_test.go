@@ -1,8 +1,14 @@
 package installation
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
@@ -30,5 +36,33 @@ func TestTryWithoutAnAnswer(t *testing.T) {
 	backend.SetUnavailable(true)
 	if _, err := Try(t.Context(), backend, "payments"); !errors.Is(err, lock.ErrUnavailable) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// judge is an API server that judges new Locks.
+type judge struct {
+	client.Writer
+	err error
+}
+
+func (j *judge) Create(_ context.Context, object client.Object, options ...client.CreateOption) error {
+	var asked client.CreateOptions
+	asked.ApplyOptions(options)
+	if !slices.Equal(asked.DryRun, []string{metav1.DryRunAll}) {
+		return errors.New("the Lock would be stored")
+	}
+	written, _ := object.(*v1alpha1.Lock)
+	if written.Namespace != "payments" || written.Spec.FullKey().ObjectName() != written.Name || written.Name == v1alpha1.FullKeyOf(trialKey).ObjectName() {
+		return errors.New("the Lock has the name " + written.Name)
+	}
+	return j.err
+}
+
+func TestTryWrite(t *testing.T) {
+	unreached := apierrors.NewInternalError(errors.New(`failed calling webhook "lock.forrst.dev"`))
+	for _, want := range []error{nil, unreached} {
+		if err := TryWrite(t.Context(), &judge{err: want}, "payments"); !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
+		}
 	}
 }

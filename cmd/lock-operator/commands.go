@@ -47,7 +47,7 @@ func runCommand(arguments []string) (isCommand bool, err error) {
 	return true, command(ctx, flag.CommandLine, arguments[1:], os.Stdout)
 }
 
-// try takes a lock through the façade and releases it.
+// try takes a lock through the façade and releases it, and has the API server judge another one through the webhook.
 func try(ctx context.Context, flags *flag.FlagSet, arguments []string, output io.Writer) error {
 	url := flags.String("facade", "", "The URL of the façade.")
 	authority := flags.String("facade-ca-file", "", "The authority of its certificate, in PEM; empty for those of the system.")
@@ -67,9 +67,24 @@ func try(ctx context.Context, flags *flag.FlagSet, arguments []string, output io
 	}
 	defer facade.Close()
 	fencingToken, err := installation.Try(ctx, facade, *namespace)
-	if err == nil {
-		_, err = fmt.Fprintf(output, "A lock was acquired and released through %s; its fencing token was %d.\n", *url, fencingToken)
+	if err != nil {
+		return fmt.Errorf("take a lock through %s: %w", *url, err)
 	}
+	if _, err := fmt.Fprintf(output, "A lock was acquired and released through %s; its fencing token was %d.\n", *url, fencingToken); err != nil {
+		return err
+	}
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("find the API server: %w", err)
+	}
+	writer, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return err
+	}
+	if err := installation.TryWrite(ctx, writer, *namespace); err != nil {
+		return fmt.Errorf("%w; if the API servers do not reach the webhook, see \"What the network must allow\" in docs/install.md", err)
+	}
+	_, err = fmt.Fprintln(output, "The API server asked the webhook about a lock, which was not stored.")
 	return err
 }
 

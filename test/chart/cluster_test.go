@@ -116,14 +116,18 @@ func TestEveryVariantIsAccepted(t *testing.T) {
 	cluster := start(t)
 	cluster.restricted(t, namespace)
 	for name, flags := range map[string]string{
-		"default":                          "",
-		"high availability":                "highAvailability=true",
-		"cert-manager":                     "certificates.provider=cert-manager",
-		"cert-manager with own issuer":     "certificates.provider=cert-manager,certificates.certManager.issuer.name=internal,certificates.certManager.issuer.kind=ClusterIssuer",
-		"existing certificates":            "certificates.provider=existing,certificates.existing.authority=-----BEGIN CERTIFICATE-----",
-		"everything":                       everything,
-		"everything with cert-manager":     everything + ",certificates.provider=cert-manager",
-		"all lists":                        "networkPolicy.facadeFrom[0].ipBlock.cidr=10.0.0.0/8,networkPolicy.apiServerTo[0].ipBlock.cidr=10.0.0.1/32,webhook.clientAuthority.configMap=clients,imagePullSecrets[0].name=registry",
+		"default":                      "",
+		"high availability":            "highAvailability=true",
+		"cert-manager":                 "certificates.provider=cert-manager",
+		"cert-manager with own issuer": "certificates.provider=cert-manager,certificates.certManager.issuer.name=internal,certificates.certManager.issuer.kind=ClusterIssuer",
+		"existing certificates":        "certificates.provider=existing,certificates.existing.authority=-----BEGIN CERTIFICATE-----",
+		"everything":                   everything,
+		"everything with cert-manager": everything + ",certificates.provider=cert-manager",
+		"all lists":                    "networkPolicy.facadeFrom[0].ipBlock.cidr=10.0.0.0/8,networkPolicy.apiServerTo[0].ipBlock.cidr=10.0.0.1/32,webhook.clientAuthority.configMap=clients,imagePullSecrets[0].name=registry",
+		"values that other charts have": "global.imagePullSecrets[0].name=shared,nameOverride=locks,revisionHistoryLimit=0,securityContext.runAsUser=1000660000,containerSecurityContext.runAsGroup=7,podDnsPolicy=None,podDnsConfig.nameservers={10.0.0.10}," +
+			"serviceIPFamilyPolicy=SingleStack,serviceIPFamilies={IPv4},extraObjects[0].apiVersion=v1,extraObjects[0].kind=ConfigMap,extraObjects[0].metadata.name=more,extraObjects[0].metadata.namespace=" + namespace + "," +
+			"facade.service.type=LoadBalancer,facade.service.loadBalancerClass=example.com/internal,facade.service.loadBalancerSourceRanges={10.0.0.0/8},facade.strategy.type=Recreate,controllers.startupProbe.failureThreshold=900,webhook.readinessProbe.timeoutSeconds=7," +
+			"controllers.serviceAccount.name=ours,webhook.serviceAccount.create=false,webhook.serviceAccount.name=theirs,webhook.securePort=10260,webhook.timeoutSeconds=30,metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.interval=30s,metrics.serviceMonitor.scrapeTimeout=10s",
 		"a Prometheus that reads no files": "metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.authorization.credentials.name=reader,metrics.serviceMonitor.authorization.credentials.key=token,metrics.alerts.enabled=true,metrics.alerts.disabled={LockOperatorLongWait}",
 	} {
 		t.Run(name, func(t *testing.T) {

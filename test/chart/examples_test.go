@@ -16,7 +16,7 @@ import (
 // TestTracesReachTheCollector renders the values of docs/tracing.md: each component has to find the collector and to reach it.
 func TestTracesReachTheCollector(t *testing.T) {
 	rendered := render(t, "--values="+valuesOf(t, "tracing.md", "extraEnv:"))
-	for _, component := range []string{"facade", "controllers", "webhook"} {
+	for _, component := range components {
 		env, _ := rendered.at(t, "Deployment/lock-operator-"+component, "spec template spec containers 0 env").([]any)
 		if !slices.ContainsFunc(env, func(variable any) bool {
 			fields, _ := variable.(map[string]any)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,9 +119,26 @@ func TestTheHooks(t *testing.T) {
 			arguments[i] = strings.NewReplacer("/access/ca.crt", facade.authority, "/access/token", token,
 				"https://lock-operator-facade."+namespace+".svc", facade.url).Replace(argument)
 		}
+		arguments = append(arguments, "--kubeconfig="+cluster.kubeconfigOf(t, namespace, "lock-operator-test"))
+		// No network leads to the Service of the webhook.
 		output, err := exec.CommandContext(t.Context(), binary, arguments...).CombinedOutput()
-		if err != nil || !strings.Contains(string(output), "A lock was acquired and released") {
+		for _, want := range []string{"A lock was acquired and released", `failed calling webhook "lock.forrst.dev"`, "What the network must allow"} {
+			if err == nil || !strings.Contains(string(output), want) {
+				t.Errorf("while the API server does not reach the webhook, want %q and a failure: %v: %s", want, err, output)
+			}
+		}
+		cluster.runWebhook(t, binary, namespace)
+		output, err = exec.CommandContext(t.Context(), binary, arguments...).CombinedOutput()
+		if err != nil || !strings.Contains(string(output), "The API server asked the webhook") {
 			t.Errorf("%v: %s", err, output)
+		}
+		if left := cluster.must(t, "get", "locks", "-n", namespace, "-o=name"); strings.Contains(left, "trial") {
+			t.Errorf("it leaves %s", left)
+		}
+		cluster.must(t, "delete", "mutatingwebhookconfiguration", "lock-operator")
+		output, err = exec.CommandContext(t.Context(), binary, arguments...).CombinedOutput()
+		if err == nil || !strings.Contains(string(output), "check that the webhook is installed") {
+			t.Errorf("without the webhook configuration: %v: %s", err, output)
 		}
 		cluster.must(t, "auth", "can-i", "get", "locks.forrst.dev", "-n", namespace, "--as=system:serviceaccount:"+namespace+":lock-operator-test")
 		for _, verb := range []string{"update", "patch", "delete"} {
@@ -194,27 +211,44 @@ type runningFacade struct{ url, authority string }
 // runFacade runs the façade by the arguments of its Deployment, until the end of the test.
 func (c *cluster) runFacade(t *testing.T, binary, namespace string) runningFacade {
 	t.Helper()
-	folder := t.TempDir()
-	certificate, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string][]byte{"tls.crt": certificate, "tls.key": key} {
-		if err := os.WriteFile(filepath.Join(folder, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	folder, certificate := certificates(t)
 	address := freeAddress(t)
 	arguments := render(t).arguments(t, "facade")
 	for i, argument := range arguments {
 		arguments[i] = strings.NewReplacer("/certs/", folder+"/", "$(POD_NAMESPACE)", namespace, ":8443", address).Replace(argument)
 	}
-	arguments = slices.Concat(arguments, []string{"--peers-bind-address=0",
-		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--facade-shutdown-delay=0s",
-		"--kubeconfig=" + c.kubeconfigOf(t, namespace, "lock-operator-facade"),
-	})
+	c.run(t, binary, namespace, "lock-operator-facade", append(arguments, "--peers-bind-address=0", "--health-probe-bind-address=0", "--facade-shutdown-delay=0s"))
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(certificate)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}}
+	awaitAnswer(t, client, "https://"+address+"/openapi.json")
+	return runningFacade{url: "https://" + address, authority: filepath.Join(folder, "tls.crt")}
+}
+
+// runWebhook runs the webhook by the arguments of its Deployment, until the end of the test, where the API server reaches it.
+func (c *cluster) runWebhook(t *testing.T, binary, namespace string) {
+	t.Helper()
+	folder, certificate := certificates(t)
+	address, probes := freeAddress(t), freeAddress(t)
+	arguments := render(t).arguments(t, "webhook")
+	for i, argument := range arguments {
+		arguments[i] = strings.NewReplacer("-cert-dir=/certs", "-cert-dir="+folder, "$(POD_NAMESPACE)", namespace,
+			"$(FACADE_USER)", "system:serviceaccount:"+namespace+":lock-operator-facade",
+			"$(CONTROLLERS_USER)", "system:serviceaccount:"+namespace+":lock-operator-controllers").Replace(argument)
+	}
+	c.run(t, binary, namespace, "lock-operator-webhook", append(arguments, "--webhook-bind-address="+address, "--health-probe-bind-address="+probes,
+		"--webhook-shutdown-delay=0s", "--webhook-drain-timeout=0s"))
+	awaitAnswer(t, http.DefaultClient, "http://"+probes+"/readyz")
+	c.must(t, "patch", "mutatingwebhookconfiguration", "lock-operator", "--type=json", fmt.Sprintf(
+		`-p=[{"op":"replace","path":"/webhooks/0/clientConfig","value":{"url":"https://%s/mutate-forrst-dev-v1alpha1-lock","caBundle":%q}}]`,
+		address, base64.StdEncoding.EncodeToString(certificate)))
+}
+
+// run runs the operator as the service account, until the end of the test.
+func (c *cluster) run(t *testing.T, binary, namespace, account string, arguments []string) {
+	t.Helper()
 	// It gets the time to stop after the context of the test has ended.
-	command := exec.Command(binary, arguments...)
+	command := exec.Command(binary, append(arguments, "--metrics-bind-address=0", "--kubeconfig="+c.kubeconfigOf(t, namespace, account))...)
 	var log bytes.Buffer
 	command.Stdout, command.Stderr = &log, &log
 	if err := command.Start(); err != nil {
@@ -223,14 +257,16 @@ func (c *cluster) runFacade(t *testing.T, binary, namespace string) runningFacad
 	t.Cleanup(func() {
 		_ = command.Process.Signal(os.Interrupt)
 		if err := command.Wait(); err != nil {
-			t.Errorf("the façade: %v: %s", err, log.String())
+			t.Errorf("%s: %v: %s", account, err, log.String())
 		}
 	})
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(certificate)
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}}
+}
+
+// awaitAnswer returns when the URL is answered with 200.
+func awaitAnswer(t *testing.T, client *http.Client, url string) {
+	t.Helper()
 	isServing := func() bool {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/openapi.json", http.NoBody)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -244,11 +280,26 @@ func (c *cluster) runFacade(t *testing.T, binary, namespace string) runningFacad
 	}
 	for deadline := time.Now().Add(time.Minute); !isServing(); {
 		if time.Now().After(deadline) {
-			t.Fatal("the façade does not serve")
+			t.Fatalf("%s is not answered", url)
 		}
 		<-time.After(100 * time.Millisecond)
 	}
-	return runningFacade{url: "https://" + address, authority: filepath.Join(folder, "tls.crt")}
+}
+
+// certificates is a folder with a certificate for 127.0.0.1 and its key, and the certificate.
+func certificates(t *testing.T) (folder string, certificate []byte) {
+	t.Helper()
+	folder = t.TempDir()
+	certificate, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{"tls.crt": certificate, "tls.key": key} {
+		if err := os.WriteFile(filepath.Join(folder, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder, certificate
 }
 
 func freeAddress(t *testing.T) string {

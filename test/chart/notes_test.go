@@ -17,6 +17,7 @@ func TestNotes(t *testing.T) {
 	}{
 		{"", []string{"https://lock-operator-facade.forrst-system.svc", "kubectl label namespace forrst-system pod-security.kubernetes.io/enforce=restricted", "!WARNING", "!Prometheus"}},
 		{"namespace.create=true", []string{"!pod-security"}},
+		{"webhook.hostNetwork=true", []string{"!pod-security"}},
 		{monitored, []string{"\n  metrics: enabled\n", "the ClusterRole lock-operator-metrics."}},
 		{monitored + ",networkPolicy.metricsNamespaceLabels.team=a", []string{"\n  team: a\n", "!metrics: enabled"}},
 		{monitored + ",networkPolicy.enabled=false", []string{"!metrics: enabled"}},

@@ -26,6 +26,8 @@ const (
 	namespace = "forrst-system"
 )
 
+var components = []string{"facade", "controllers", "webhook"}
+
 // helm runs the Helm that make bin/helm builds.
 func helm(ctx context.Context, arguments ...string) (string, error) {
 	binary, err := filepath.Abs(filepath.Join(root, "bin", "helm"))
@@ -103,6 +105,24 @@ func (o objects) at(t *testing.T, name, path string) any {
 		}
 	}
 	return value
+}
+
+// pods are the names of all workloads, those of hooks included, with the path to the spec of their pods.
+func (o objects) pods(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for name, object := range o {
+		switch object.GetKind() {
+		case "Deployment", "Job":
+			found[name] = "spec template spec "
+		case "Pod":
+			found[name] = "spec "
+		}
+	}
+	if len(found) != 5 {
+		t.Fatalf("found %d pods, want 5", len(found))
+	}
+	return found
 }
 
 // arguments are the flags of a component.

@@ -1,7 +1,10 @@
 package chart_test
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -96,6 +99,9 @@ func TestSwitches(t *testing.T) {
 		{"ingress.enabled=true,ingress.hosts={locks.example.com}", []string{"Ingress/lock-operator-facade"}},
 		{"httpRoute.enabled=true,httpRoute.parentRefs[0].name=public", []string{"HTTPRoute/lock-operator-facade", "BackendTLSPolicy/lock-operator-facade"}},
 		{"httpRoute.enabled=true,httpRoute.parentRefs[0].name=public,httpRoute.backendTLSPolicy=false", []string{"!BackendTLSPolicy/lock-operator-facade"}},
+		{"webhook.securePort=10260", []string{"webhook: --webhook-bind-address=:10260"}},
+		{"facade.serviceAccount.create=false,facade.serviceAccount.name=ours", []string{"!ServiceAccount/lock-operator-facade", "!ServiceAccount/ours", "ServiceAccount/lock-operator-webhook"}},
+		{"facade.serviceAccount.name=ours", []string{"!ServiceAccount/lock-operator-facade", "ServiceAccount/ours"}},
 		{"uninstall.check=false", []string{"!Job/lock-operator-uninstall", "!ClusterRole/lock-operator-uninstall"}},
 	} {
 		t.Run(test.flags, func(t *testing.T) {
@@ -180,6 +186,17 @@ func TestValues(t *testing.T) {
 		{"facade.peers.enabled=false", "NetworkPolicy/lock-operator-facade", "spec egress 3", nil},
 		{"facade.serviceAccount.annotations.role=a", "ServiceAccount/lock-operator-facade", "metadata annotations role", "a"},
 		{"facade.service.type=LoadBalancer", "Service/lock-operator-facade", "spec type", "LoadBalancer"},
+		{"facade.service.type=LoadBalancer,facade.service.loadBalancerClass=internal.example.com/lb", "Service/lock-operator-facade", "spec loadBalancerClass", "internal.example.com/lb"},
+		{"facade.service.type=LoadBalancer,facade.service.loadBalancerSourceRanges={10.0.0.0/8}", "Service/lock-operator-facade", "spec loadBalancerSourceRanges", []any{"10.0.0.0/8"}},
+		{"webhook.hostNetwork=true", "Deployment/lock-operator-webhook", pod + "hostNetwork", true},
+		{"webhook.hostNetwork=true", "Deployment/lock-operator-webhook", pod + "dnsPolicy", "ClusterFirstWithHostNet"},
+		{"webhook.hostNetwork=true,podDnsPolicy=Default", "Deployment/lock-operator-webhook", pod + "dnsPolicy", "Default"},
+		// A pod more than there are nodes would wait for a free port for ever.
+		{"webhook.hostNetwork=true", "Deployment/lock-operator-webhook", "spec strategy rollingUpdate", map[string]any{"maxSurge": 0.0, "maxUnavailable": 1.0}},
+		{"webhook.hostNetwork=true,webhook.strategy.type=Recreate", "Deployment/lock-operator-webhook", "spec strategy", map[string]any{"type": "Recreate"}},
+		{"webhook.hostNetwork=true", facade, pod + "hostNetwork", nil},
+		{"webhook.securePort=10260", "Deployment/lock-operator-webhook", pod + "containers 0 ports 0 containerPort", 10260.0},
+		{"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.scrapeTimeout=9s", "ServiceMonitor/lock-operator-webhook", "spec endpoints 0 scrapeTimeout", "9s"},
 		{"facade.service.annotations.a=b", "Service/lock-operator-facade", "metadata annotations a", "b"},
 		{"webhook.clientAuthority.configMap=clients,webhook.clientAuthority.key=proxy.crt", "Deployment/lock-operator-webhook", pod + "volumes 1 configMap items 0 key", "proxy.crt"},
 		{"facade.routes.routes[0].functions={charge},facade.routes.routes[0].url=https://charge", "ConfigMap/lock-operator-routes", "data", map[string]any{"routes.yaml": "routes:\n- functions:\n  - charge\n  url: https://charge\n"}},
@@ -257,8 +274,6 @@ func TestValues(t *testing.T) {
 		{"httpRoute.enabled=true,httpRoute.parentRefs[0].name=public,fullnameOverride=team", "BackendTLSPolicy/team-facade", "spec validation hostname", "team-facade.forrst-system.svc"},
 		{"httpRoute.enabled=true,httpRoute.parentRefs[0].name=public,fullnameOverride=team", "BackendTLSPolicy/team-facade", "spec targetRefs 0 name", "team-facade"},
 		{"hooks.nodeSelector.disk=ssd,hooks.tolerations[0].key=infra", "Pod/lock-operator-test", "spec nodeSelector disk", "ssd"},
-		{"", "Pod/lock-operator-test", "spec automountServiceAccountToken", false},
-		{"", "Job/lock-operator-uninstall", pod + "automountServiceAccountToken", nil},
 		{"hooks.nodeSelector.disk=ssd,hooks.tolerations[0].key=infra", "Pod/lock-operator-test", "spec tolerations 0 key", "infra"},
 		{"hooks.nodeSelector.disk=ssd,hooks.tolerations[0].key=infra", "Job/lock-operator-uninstall", pod + "nodeSelector disk", "ssd"},
 		{"hooks.nodeSelector.disk=ssd,hooks.tolerations[0].key=infra", "Job/lock-operator-uninstall", pod + "tolerations 0 key", "infra"},
@@ -272,12 +287,139 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// TestValuesOfAllPods says what becomes of the values that are for the pods of every workload, those of hooks included.
+func TestValuesOfAllPods(t *testing.T) {
+	for _, test := range []struct {
+		flags, path string
+		want        any
+	}{
+		{"global.imagePullSecrets[0].name=shared,imagePullSecrets[0].name=own,imagePullSecrets[1].name=shared", "imagePullSecrets", []any{map[string]any{"name": "shared"}, map[string]any{"name": "own"}}},
+		{"securityContext.runAsUser=1000660000", "securityContext", map[string]any{"runAsNonRoot": true, "runAsUser": 1000660000.0, "seccompProfile": map[string]any{"type": "RuntimeDefault"}}},
+		{"securityContext.seccompProfile=null", "securityContext", map[string]any{"runAsNonRoot": true}},
+		{"containerSecurityContext.runAsGroup=7", "containers 0 securityContext runAsGroup", 7.0},
+		{"containerSecurityContext.runAsGroup=7", "containers 0 securityContext readOnlyRootFilesystem", true},
+		{"podDnsPolicy=None,podDnsConfig.nameservers={10.0.0.10}", "dnsPolicy", "None"},
+		{"podDnsPolicy=None,podDnsConfig.nameservers={10.0.0.10}", "dnsConfig", map[string]any{"nameservers": []any{"10.0.0.10"}}},
+		{"", "dnsPolicy", nil},
+	} {
+		t.Run(test.flags+" "+test.path, func(t *testing.T) {
+			rendered := render(t, "--set="+test.flags)
+			for name, path := range rendered.pods(t) {
+				if got := rendered.at(t, name, path+test.path); !isEqual(got, test.want) {
+					t.Errorf("%s: got %v, want %v", name, got, test.want)
+				}
+			}
+		})
+	}
+}
+
+// TestValuesOfEachComponent says what becomes of the values that each component has, and that the others do not get them.
+func TestValuesOfEachComponent(t *testing.T) {
+	const container = "spec template spec containers 0 "
+	for _, test := range []struct {
+		flag, path string
+		want       any
+	}{
+		{"strategy.rollingUpdate.maxSurge=50%", "spec strategy rollingUpdate maxSurge", "50%"},
+		{"startupProbe.failureThreshold=900", container + "startupProbe failureThreshold", 900.0},
+		{"livenessProbe.initialDelaySeconds=7", container + "livenessProbe initialDelaySeconds", 7.0},
+		{"readinessProbe.timeoutSeconds=7", container + "readinessProbe timeoutSeconds", 7.0},
+		{"serviceAccount.name=ours", "spec template spec serviceAccountName", "ours"},
+	} {
+		t.Run(test.flag, func(t *testing.T) {
+			for _, component := range components {
+				rendered := render(t, "--set="+component+"."+test.flag)
+				for _, each := range components {
+					if got := rendered.at(t, "Deployment/lock-operator-"+each, test.path); isEqual(got, test.want) != (each == component) {
+						t.Errorf("%s: %s is %v", component, each, got)
+					}
+				}
+			}
+		})
+	}
+	rendered := render(t, "--set=revisionHistoryLimit=0")
+	for _, component := range components {
+		if got := rendered.at(t, "Deployment/lock-operator-"+component, "spec revisionHistoryLimit"); !isEqual(got, 0.0) {
+			t.Errorf("%s keeps %v former ReplicaSets, want 0", component, got)
+		}
+		if got := render(t).at(t, "Deployment/lock-operator-"+component, container+"startupProbe httpGet path"); got != "/healthz" {
+			t.Errorf("the startup probe of %s asks %v", component, got)
+		}
+	}
+}
+
+// TestMoreObjects may be YAML, or text with templates around it.
+func TestMoreObjects(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	values := `
+extraObjects:
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: "{{ .Release.Name }}-one"}, data: {count: "1"}}
+- |
+  {{- range tuple "two" "three" }}
+  ---
+  {apiVersion: v1, kind: ConfigMap, metadata: {name: {{ . }}}}
+  {{- end }}
+`
+	if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rendered := render(t, "--values="+file)
+	for _, name := range []string{"ConfigMap/lock-operator-one", "ConfigMap/two", "ConfigMap/three"} {
+		if rendered[name] == nil {
+			t.Errorf("there is no %s", name)
+		}
+	}
+	if got := rendered.at(t, "ConfigMap/lock-operator-one", "data count"); got != "1" {
+		t.Errorf("its field is %v", got)
+	}
+}
+
+// TestServicesHaveFamilies: not the Services without an address, whose pods would be found twice.
+func TestServicesHaveFamilies(t *testing.T) {
+	rendered := render(t, "--set=serviceIPFamilyPolicy=PreferDualStack,serviceIPFamilies={IPv6,IPv4},metrics.serviceMonitor.enabled=true")
+	for name, object := range rendered {
+		if object.GetKind() != "Service" {
+			continue
+		}
+		isHeadless := rendered.at(t, name, "spec clusterIP") == "None"
+		policy, families := rendered.at(t, name, "spec ipFamilyPolicy"), rendered.at(t, name, "spec ipFamilies")
+		if isHeadless && (policy != nil || families != nil) || !isHeadless && (policy != "PreferDualStack" || !isEqual(families, []any{"IPv6", "IPv4"})) {
+			t.Errorf("%s has the policy %v and the families %v", name, policy, families)
+		}
+	}
+}
+
+// TestAPIServersWaitForTheWebhook by the same time wherever its answer decides; for its audit, they wait no longer than a second.
+func TestAPIServersWaitForTheWebhook(t *testing.T) {
+	rendered := render(t, "--set=webhook.timeoutSeconds=9,guards.enabled=true")
+	for path, want := range map[string]float64{
+		"MutatingWebhookConfiguration/lock-operator webhooks 0":          9,
+		"MutatingWebhookConfiguration/lock-operator webhooks 1":          9,
+		"ValidatingWebhookConfiguration/lock-operator-guards webhooks 0": 9,
+		"ValidatingWebhookConfiguration/lock-operator-audit webhooks 0":  1,
+	} {
+		name, path, _ := strings.Cut(path, " ")
+		if got := rendered.at(t, name, path+" timeoutSeconds"); !isEqual(got, want) {
+			t.Errorf("%s waits for %v s, want %v", name, got, want)
+		}
+	}
+}
+
+// TestTheWebhookIsCalledForEveryNamespace: a Lock elsewhere would not be protected.
+func TestTheWebhookIsCalledForEveryNamespace(t *testing.T) {
+	for i := range 2 {
+		if got := render(t).at(t, "MutatingWebhookConfiguration/lock-operator", "webhooks "+strconv.Itoa(i)+" namespaceSelector"); got != nil {
+			t.Errorf("it is called for %v", got)
+		}
+	}
+}
+
 // TestEachRolloutIsSpreadByItself wants no constraint to count the pods of the former template: the others could
 // end on one node.
 func TestEachRolloutIsSpreadByItself(t *testing.T) {
 	for flags, want := range map[string]int{"": 1, "highAvailability=true": 2} {
 		rendered := render(t, "--set="+flags)
-		for _, component := range []string{"facade", "controllers", "webhook"} {
+		for _, component := range components {
 			constraints, _ := rendered.at(t, "Deployment/lock-operator-"+component, "spec template spec topologySpreadConstraints").([]any)
 			if len(constraints) != want {
 				t.Errorf("with %q, %s has %d constraints, want %d", flags, component, len(constraints), want)

@@ -7,13 +7,18 @@
 {{- end }}
 {{- end -}}
 
-{{/* Webhook configurations of a file, with the authority of the webhook's certificate if the operator does not fill it in. */}}
+{{/* Webhook configurations of a file, with the authority of the webhook's certificate if the operator does not fill it in. The audit, whose answer API servers ignore, is waited for no longer. */}}
 {{- define "lock-operator.webhooks" -}}
 {{- $root := .root }}
 {{- $certificates := $root.Values.certificates }}
 {{- range $document := rest (splitList "---\n" (include "lock-operator.manifests" .)) }}
 {{- $object := fromYaml $document }}
 {{- if hasSuffix "WebhookConfiguration" $object.kind }}
+{{- range $webhook := $object.webhooks }}
+{{- if eq $webhook.failurePolicy "Fail" }}
+{{- $_ := set $webhook "timeoutSeconds" (int $root.Values.webhook.timeoutSeconds) }}
+{{- end }}
+{{- end }}
 {{- if eq $certificates.provider "cert-manager" }}
 {{- $annotations := dict "cert-manager.io/inject-ca-from" (printf "%s/%s-webhook" $root.Release.Namespace (include "lock-operator.fullname" $root)) }}
 {{- $_ := set $object.metadata "annotations" (merge $annotations ($object.metadata.annotations | default dict)) }}

@@ -3,21 +3,11 @@
 before-hook-creation,hook-succeeded
 {{- end -}}
 
-{{/* The spec of a pod that runs one command of the operator and ends. Call with (dict "root" $ "account" "…" "arguments" (list …)), and "volumes" and "mounts", and "asksFacadeAlone" of a pod that needs no token for the API server. */}}
+{{/* The spec of a pod that runs one command of the operator and ends. Call with (dict "root" $ "account" "…" "arguments" (list …)), and "volumes" and "mounts". */}}
 {{- define "lock-operator.command" -}}
 restartPolicy: Never
 serviceAccountName: {{ .account }}
-{{- if .asksFacadeAlone }}
-automountServiceAccountToken: false
-{{- end }}
-{{- with .root.Values.imagePullSecrets }}
-imagePullSecrets:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-securityContext:
-  runAsNonRoot: true
-  seccompProfile:
-    type: RuntimeDefault
+{{ include "lock-operator.pod" .root | trim }}
 {{- with .root.Values.hooks.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
@@ -39,10 +29,7 @@ containers:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   securityContext:
-    allowPrivilegeEscalation: false
-    readOnlyRootFilesystem: true
-    capabilities:
-      drop: [ALL]
+    {{- toYaml .root.Values.containerSecurityContext | nindent 4 }}
   {{- with .mounts }}
   volumeMounts:
     {{- toYaml . | nindent 4 }}

@@ -5,8 +5,13 @@ and "annotations" for more of these.
 {{- define "lock-operator.manifests" -}}
 {{- $root := .root }}
 {{- $annotations := merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
-{{- $text := .root.Files.Get (printf "files/manifests/%s" .file) | replace "release-namespace" .root.Release.Namespace
-  | replace "release-lock-operator" (include "lock-operator.fullname" .root) }}
+{{- $text := .root.Files.Get (printf "files/manifests/%s" .file) }}
+{{- range $component := list "facade" "controllers" "webhook" }}
+{{- /* Where it is the name of a service account, and not that of a role or a Service. */}}
+{{- $account := printf "(system:serviceaccount:release-namespace:|erviceAccount:?\\s+name: )release-lock-operator-%s\\b" $component }}
+{{- $text = regexReplaceAll $account $text (printf "${1}%s" (include "lock-operator.account" (list $root $component))) }}
+{{- end }}
+{{- $text = $text | replace "release-namespace" .root.Release.Namespace | replace "release-lock-operator" (include "lock-operator.fullname" .root) }}
 {{- range $document := rest (splitList "---\n" $text) }}
 {{- $object := fromYaml $document }}
 {{- if hasKey $object "Error" }}{{ fail $object.Error }}{{ end }}

@@ -1,9 +1,10 @@
-{{/* The name of the release's objects: "lock-operator" where the release's name has it, and RELEASE-lock-operator otherwise. */}}
+{{/* The name of the release's objects, of at most 40 characters: "lock-operator" where the release's name has it, and RELEASE-lock-operator otherwise. */}}
 {{- define "lock-operator.fullname" -}}
-{{- $name := printf "%s-lock-operator" (.Release.Name | trunc 26 | trimSuffix "-") -}}
+{{- $short := .Values.nameOverride | default "lock-operator" -}}
+{{- $name := printf "%s-%s" (.Release.Name | trunc (sub 39 (len $short) | int) | trimSuffix "-") $short -}}
 {{- if .Values.fullnameOverride -}}
 {{- $name = .Values.fullnameOverride -}}
-{{- else if contains "lock-operator" .Release.Name -}}
+{{- else if contains $short .Release.Name -}}
 {{- $name = .Release.Name | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 {{- if not (regexMatch "^[a-z][-a-z0-9]*$" $name) -}}
@@ -55,12 +56,26 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* The user name of a component's service account. Call with (list $ "facade"). */}}
-{{- define "lock-operator.user" -}}
-{{- with first . -}}
-system:serviceaccount:{{ .Release.Namespace }}:{{ include "lock-operator.fullname" . }}
+{{/* The name of a component's service account. Call with (list $ "facade"). */}}
+{{- define "lock-operator.account" -}}
+{{- $values := index (first .).Values (last .) -}}
+{{ $values.serviceAccount.name | default (printf "%s-%s" (include "lock-operator.fullname" (first .)) (last .)) }}
 {{- end -}}
--{{ last . }}
+
+{{/* Its user name. */}}
+{{- define "lock-operator.user" -}}
+system:serviceaccount:{{ (first .).Release.Namespace }}:{{ include "lock-operator.account" . }}
+{{- end -}}
+
+{{/* IP families of a Service. */}}
+{{- define "lock-operator.families" -}}
+{{- with .Values.serviceIPFamilyPolicy }}
+ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .Values.serviceIPFamilies }}
+ipFamilies:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{/* The labels of namespaces that may read metrics. Not a default of the value, to which Helm would add those of a user. */}}

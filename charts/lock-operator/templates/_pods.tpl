@@ -5,6 +5,23 @@
 {{- end -}}
 {{- end -}}
 
+{{/* What the specs of all pods have. */}}
+{{- define "lock-operator.pod" -}}
+{{- with concat (.Values.global.imagePullSecrets | default list) .Values.imagePullSecrets | uniq }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.podDnsPolicy }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- with .Values.podDnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  {{- toYaml .Values.securityContext | nindent 2 }}
+{{- end -}}
+
 {{/* How many replicas of a component there are. Call with (list $ "facade"). */}}
 {{- define "lock-operator.replicas" -}}
 {{- $values := index (first .).Values (last .) -}}
@@ -98,6 +115,9 @@
 - --facade-user=$(FACADE_USER)
 - --controllers-user=$(CONTROLLERS_USER)
 - --webhook-cert-dir=/certs
+{{- if ne (int .Values.webhook.securePort) 9443 }}
+- --webhook-bind-address=:{{ .Values.webhook.securePort }}
+{{- end }}
 {{- with .Values.webhook.clientAuthority }}
 {{- if .configMap }}
 - --webhook-client-ca=/clients/ca.crt
