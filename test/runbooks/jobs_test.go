@@ -2,8 +2,12 @@ package runbooks_test
 
 import (
 	"context"
+	"fmt"
+	"net"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -15,17 +19,18 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/test/support/fixture"
+	"forrst.dev/lock-operator/test/support/kubelet"
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 var _ = Describe("The runbook for an operator that is away while Jobs wait", func() {
-	It("runs one Job by hand under its lock, and the others when the operator is back", SpecTimeout(specTimeout), func(ctx context.Context) {
+	DescribeTable("runs one Job by hand under its lock, and the others when the operator is back", func(ctx context.Context, end string, change func(*batchv1.Job)) {
 		namespace := environment.Namespace(ctx, "away-")
 		// An operator that was never there leaves no heartbeat to look at.
 		heartbeat := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: testenv.OperatorNamespace, Name: "lock-operator--heartbeat"}}
 		Eventually(exists).WithContext(ctx).WithTimeout(patience).WithArguments(heartbeat).Should(BeTrue())
 		takeAway(ctx, controllers)
-		hurried := createJob(ctx, namespace, "billing-report", "2s")
+		hurried := createJob(ctx, namespace, "billing-report", "2s", change)
 		other := createJob(ctx, namespace, "other", "1s")
 		// The Job controller says so in its own time.
 		Eventually(isSuspended).WithContext(ctx).WithTimeout(patience).WithArguments(hurried).Should(BeTrue())
@@ -40,7 +45,7 @@ var _ = Describe("The runbook for an operator that is away while Jobs wait", fun
 		token := tokenOf(ctx, lock)
 		Expect(lock.Spec.Holder).To(Equal(root.Name))
 		Expect(book.run(ctx, root, "get pods")).To(MatchRegexp(`billing-report +billing:report +true`))
-		book.run(ctx, root, "kubectl patch --local")
+		Expect(book.run(ctx, root, "kubectl patch --local")).To(MatchRegexp(`(?m)^.*\b` + end + `$`))
 		Expect(startsOf(namespace)).To(Equal([]string{"billing-report-by-hand"}))
 		Expect(node.Starts()).To(ContainElement(HaveField("Token", strconv.FormatInt(token, 10))))
 
@@ -56,7 +61,10 @@ var _ = Describe("The runbook for an operator that is away while Jobs wait", fun
 		Eventually(func() []string { return startsOf(namespace) }).Should(Equal([]string{"billing-report-by-hand", "other"}))
 		Eventually(hasEnded).WithContext(ctx).WithTimeout(patience).WithArguments(other).Should(BeTrue())
 		Expect(book.run(ctx, root, "renewed")).To(MatchRegexp(`other +Complete`))
-	})
+	},
+		Entry("which succeeds", SpecTimeout(specTimeout), "Complete", func(*batchv1.Job) {}),
+		Entry("which fails", SpecTimeout(specTimeout), "Failed", func(job *batchv1.Job) { job.Spec.Template.Annotations[kubelet.Fails] = "true" }),
+	)
 })
 
 // isSuspended returns whether the Job's status says that it waits.
@@ -86,7 +94,7 @@ var _ = Describe("The runbook for a running Job that is about to lose its lock",
 		job := createJob(ctx, namespace, "billing-report", "forever")
 		Eventually(func() []string { return startsOf(namespace) }).Should(HaveLen(1))
 		takeAway(ctx, controllers)
-		book := openRunbook("A running Job is about to lose its lock", "payments", namespace)
+		book := openRunbook("A running Job is about to lose its lock", "billing-report.json", filepath.Join(GinkgoT().TempDir(), "job.json"), "payments", namespace)
 		Expect(book.run(ctx, root, "get locks")).To(And(
 			MatchRegexp(namespace+` +billing--report +Job +billing-report +5m0?s? +20`), MatchRegexp(`billing-report-\S+ .*Running`)))
 		book.run(ctx, root, "suspend")
@@ -97,6 +105,18 @@ var _ = Describe("The runbook for a running Job that is about to lose its lock",
 		scale(ctx, controllers, 2)
 		book.run(ctx, root, "rollout status")
 		Eventually(func() []string { return startsOf(namespace) }).Should(Equal([]string{"billing-report", "billing-report"}))
+
+		takeAway(ctx, controllers)
+		takeAway(ctx, webhook)
+		output, err := shell(ctx, root, "kubectl patch job billing-report --type merge -p '{\"spec\":{\"suspend\":true}}' --namespace "+namespace)
+		Expect(err).To(HaveOccurred())
+		Expect(output).To(ContainSubstring(`failed calling webhook "job.forrst.dev"`))
+		book.run(ctx, root, "--cascade=foreground")
+		Consistently(func() []string { return startsOf(namespace) }).WithTimeout(time.Second).Should(HaveLen(2))
+		scale(ctx, controllers, 2)
+		scale(ctx, webhook, 2)
+		book.run(ctx, root, "kubectl create")
+		Eventually(func() []string { return startsOf(namespace) }).Should(HaveLen(3))
 		Expect(book.run(ctx, root, "get lock")).To(ContainSubstring("Job billing-report until 20"))
 	})
 })
@@ -134,5 +154,40 @@ var _ = Describe("The runbook for a namespace that does not terminate", func() {
 		book.run(ctx, root, "finalizers")
 		Expect(exists(ctx, archived)).To(BeFalse())
 		book.run(ctx, root, "kubectl wait")
+	})
+})
+
+var _ = Describe("The runbook for a namespace with many locks that terminates slowly", func() {
+	It("ends it at once by leaving it out of the audit", SpecTimeout(specTimeout), func(ctx context.Context) {
+		// More than the runbook has the user wait for in seconds, each of which costs a second while the webhook hangs.
+		const locks = 300
+		namespace := environment.Namespace(ctx, "many-")
+		// Connections to it are accepted by the kernel and never answered, as those to a frozen process.
+		frozen, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(frozen.Close)
+		const audit = "kubectl patch validatingwebhookconfiguration lock-operator-audit --type json -p "
+		former, err := shell(ctx, root, "kubectl get validatingwebhookconfiguration lock-operator-audit -o jsonpath='{.webhooks[0].clientConfig.url}'")
+		Expect(err).NotTo(HaveOccurred())
+		setURL := func(ctx context.Context, url string) {
+			_, err := shell(ctx, root, fmt.Sprintf(audit+`'[{"op": "replace", "path": "/webhooks/0/clientConfig/url", "value": %q}]'`, url))
+			Expect(err).NotTo(HaveOccurred())
+		}
+		setURL(ctx, "https://"+frozen.Addr().String()+"/audit")
+		DeferCleanup(setURL, former)
+		for i := range locks {
+			acquire(ctx, deployer, namespace, fmt.Sprintf("lock-%d", i))
+		}
+		Expect(root.Client.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})).To(Succeed())
+
+		book := openRunbook("A namespace with many locks terminates slowly", "payments", namespace)
+		seen := strings.Fields(book.run(ctx, root, "sleep"))
+		Expect(seen).To(HaveLen(2))
+		Expect(strconv.Atoi(seen[1])).To(BeNumerically(">", locks/2))
+		book.run(ctx, root, "namespaceSelector")
+		book.run(ctx, root, "kubectl wait")
+		left, err := shell(ctx, root, "kubectl get validatingwebhookconfiguration lock-operator-audit -o jsonpath='{.webhooks[0].namespaceSelector}'")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(left).To(Equal("{}"))
 	})
 })

@@ -24,7 +24,7 @@ const (
 )
 
 // createJob creates a Job under the lock of [key] whose pod runs as long as that.
-func createJob(ctx context.Context, namespace, name, runFor string) *batchv1.Job {
+func createJob(ctx context.Context, namespace, name, runFor string, changes ...func(*batchv1.Job)) *batchv1.Job {
 	GinkgoHelper()
 	job := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
@@ -44,6 +44,9 @@ func createJob(ctx context.Context, namespace, name, runFor string) *batchv1.Job
 				},
 			},
 		},
+	}
+	for _, change := range changes {
+		change(job)
 	}
 	Expect(root.Client.Create(ctx, job)).To(Succeed())
 	return job
