@@ -274,6 +274,8 @@ func TestValues(t *testing.T) {
 		{"httpRoute.enabled=true,httpRoute.parentRefs[0].name=public,fullnameOverride=team", "BackendTLSPolicy/team-facade", "spec validation hostname", "team-facade.forrst-system.svc"},
 		{"httpRoute.enabled=true,httpRoute.parentRefs[0].name=public,fullnameOverride=team", "BackendTLSPolicy/team-facade", "spec targetRefs 0 name", "team-facade"},
 		{"hooks.nodeSelector.disk=ssd,hooks.tolerations[0].key=infra", "Pod/lock-operator-test", "spec nodeSelector disk", "ssd"},
+		// It calls the API server as well as the façade.
+		{"", "Pod/lock-operator-test", "spec automountServiceAccountToken", nil},
 		{"hooks.nodeSelector.disk=ssd,hooks.tolerations[0].key=infra", "Pod/lock-operator-test", "spec tolerations 0 key", "infra"},
 		{"hooks.nodeSelector.disk=ssd,hooks.tolerations[0].key=infra", "Job/lock-operator-uninstall", pod + "nodeSelector disk", "ssd"},
 		{"hooks.nodeSelector.disk=ssd,hooks.tolerations[0].key=infra", "Job/lock-operator-uninstall", pod + "tolerations 0 key", "infra"},
