@@ -15,6 +15,17 @@ func oneKey(command *cobra.Command, args []string) error {
 		return failure.New(failure.Usage, fmt.Sprintf("%s needs one KEY, and was given %d arguments", command.CommandPath(), len(args)),
 			"see the keys of the locks that are held: kubectl lock list", "put a KEY with spaces in quotation marks")
 	}
+	if err := v1alpha1.ValidateStoredKey(args[0]); err != nil {
+		return failure.Usagef("the KEY %v", err)
+	}
+	return nil
+}
+
+// newKey is oneKey for a command that takes the lock: one that is held may have a KEY that is refused since.
+func newKey(command *cobra.Command, args []string) error {
+	if err := oneKey(command, args); err != nil {
+		return err
+	}
 	if err := v1alpha1.ValidateKey(args[0]); err != nil {
 		return failure.Usagef("the KEY %v", err)
 	}

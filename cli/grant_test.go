@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -167,6 +168,7 @@ func TestRefusesWrongArguments(t *testing.T) {
 		"negative_wait":  {"acquire", "k", "--wait", "-1s"},
 		"wrong_ttl":      {"acquire", "k", "--ttl", "0s"},
 		"long_ttl":       {"acquire", "k", "--ttl", "100h"},
+		"invisible_key":  {"acquire", "k\u200b"},
 		"wrong_output":   {"release", "k", "-o", "yaml"},
 		"no_key":         {"renew"},
 		"negative_renew": {"renew", "k", "--ttl", "-1s"},
@@ -175,6 +177,28 @@ func TestRefusesWrongArguments(t *testing.T) {
 	}
 	if hand.isHeld("lock:k") {
 		t.Error("the lock was taken")
+	}
+}
+
+// An earlier release granted such keys.
+func TestALockUnderAnInvisibleKeyIsOnlyKept(t *testing.T) {
+	const key = "deploy\u00a0"
+	options := func() session.Options {
+		return session.Options{Cluster: as("carol@example.com", everything, fakeCluster(heldLock("payments", key, nil)))}
+	}
+	for _, args := range [][]string{{"acquire", key}, {"run", key, "--", "true"}, {"freeze", "--until", "1h", "--key", key}} {
+		got := run(t, options(), append(args[:1:1], append([]string{"-n", "payments"}, args[1:]...)...)...)
+		if got.status != int(failure.Usage) || !strings.Contains(got.errOut, "must not begin or end with white space: character 7 is U+00A0") {
+			t.Errorf("%q: status %d: %s", args, got.status, got)
+		}
+	}
+	for _, args := range [][]string{{"who", key}, {"wait", key, "--for", "held"}, {"free", key, "--reason", "it hangs", "--yes"}} {
+		if got := run(t, options(), append(args, "-n", "payments")...); got.status != 0 {
+			t.Errorf("%q: status %d: %s", args, got.status, got)
+		}
+	}
+	if err := oneKey(&cobra.Command{Use: "release"}, []string{key}); err != nil {
+		t.Error(err)
 	}
 }
 

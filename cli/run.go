@@ -94,7 +94,7 @@ FORRST_LOCK_TOKEN_FILE, a file with the secret that renews or releases the lock.
 			if dash < 0 || dash == len(args) {
 				return failure.New(failure.Usage, command.CommandPath()+" needs a command behind --", "kubectl lock run KEY -- COMMAND")
 			}
-			return oneKey(command, args[:dash])
+			return newKey(command, args[:dash])
 		},
 		ValidArgsFunction: func(command *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) > 0 {

@@ -224,7 +224,7 @@ func bounded(lock *v1alpha1.Lock) *v1alpha1.Lock {
 		Function: audit.Bounded(lock.Spec.Function),
 	}
 	name := audit.Bounded(lock.Name)
-	if name == "" && v1alpha1.ValidateKey(spec.Key) == nil {
+	if name == "" && v1alpha1.ValidateStoredKey(spec.Key) == nil {
 		name = spec.FullKey().ObjectName()
 	}
 	return &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}

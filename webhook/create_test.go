@@ -87,6 +87,10 @@ var _ = Describe("Creating a Lock", func() {
 		},
 		Entry("with a key of 171 characters of three bytes", func(s *v1alpha1.LockSpec) { s.Key = strings.Repeat("日", 171) }, "at most 512 bytes"),
 		Entry("with a control character in a key", func(s *v1alpha1.LockSpec) { s.Key = "a\nb" }, "must not contain control characters"),
+		Entry("with white space at the end of a key", func(s *v1alpha1.LockSpec) { s.Key = "deploy\u00a0" },
+			"must not begin or end with white space: character 7 is U+00A0"),
+		Entry("with an invisible character in a function", func(s *v1alpha1.LockSpec) { s.Scope, s.Function = v1alpha1.ScopeFunction, "f\u200b" },
+			"must not contain invisible characters: character 2 is U+200B"),
 		Entry("with an owner of 171 characters of three bytes", func(s *v1alpha1.LockSpec) { s.Owner = strings.Repeat("日", 171) }, "at most 512 bytes"),
 		Entry("with a function of 171 characters of three bytes", func(s *v1alpha1.LockSpec) {
 			s.Scope, s.Function = v1alpha1.ScopeFunction, strings.Repeat("日", 171)

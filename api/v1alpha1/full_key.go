@@ -53,13 +53,56 @@ func (k FullKey) Bare() string { return strings.TrimPrefix(string(k), fullKeyPre
 // NormalizeKey returns a key or function name as it is stored by the service.
 func NormalizeKey(key string) string { return norm.NFC.String(key) }
 
-// ValidateKey reports what is wrong with a key: it must have 1 to [MaxKeyBytes]
-// bytes of UTF-8 after NFC normalisation and no control characters.
-func ValidateKey(key string) error { return validateKeyPart(key) }
+// ValidateKey reports what is wrong with the key, or with the function name, of a new lock. It must have 1 to [MaxKeyBytes]
+// bytes of UTF-8 after NFC normalisation, no control characters, no invisible characters, and no white space at its
+// beginning or end: two keys that people and tools show alike should be one lock. Invisible are the characters with the
+// Unicode property Default_Ignorable_Code_Point, such as U+200B and those that join or vary emoji. The error names the
+// character and its place, counted from 1.
+func ValidateKey(key string) error {
+	if err := ValidateStoredKey(key); err != nil {
+		return err
+	}
+	place, last := 0, utf8.RuneCountInString(key)
+	for _, char := range key {
+		place++
+		switch {
+		case unicode.Is(defaultIgnorable, char):
+			return fmt.Errorf("must not contain invisible characters: character %d is %U", place, char)
+		case (place == 1 || place == last) && unicode.IsSpace(char):
+			return fmt.Errorf("must not begin or end with white space: character %d is %U", place, char)
+		}
+	}
+	return nil
+}
 
-// ValidateFunction reports what is wrong with a function name. The rules are
-// those of a key.
-func ValidateFunction(function string) error { return validateKeyPart(function) }
+// defaultIgnorable has the characters with the Unicode property Default_Ignorable_Code_Point, which tools show as
+// nothing. Package unicode has only what the property is derived from. The pattern of spec.key in the schema has the same.
+var defaultIgnorable = &unicode.RangeTable{
+	R16: []unicode.Range16{
+		{0x00ad, 0x00ad, 1}, {0x034f, 0x034f, 1}, {0x061c, 0x061c, 1}, {0x115f, 0x1160, 1}, {0x17b4, 0x17b5, 1},
+		{0x180b, 0x180f, 1}, {0x200b, 0x200f, 1}, {0x202a, 0x202e, 1}, {0x2060, 0x206f, 1}, {0x3164, 0x3164, 1},
+		{0xfe00, 0xfe0f, 1}, {0xfeff, 0xfeff, 1}, {0xffa0, 0xffa0, 1}, {0xfff0, 0xfff8, 1},
+	},
+	R32:         []unicode.Range32{{0x1bca0, 0x1bca3, 1}, {0x1d173, 0x1d17a, 1}, {0xe0000, 0xe0fff, 1}},
+	LatinOffset: 1,
+}
+
+// ValidateStoredKey reports what no lock has as its key or as its function name. It accepts what [ValidateKey] refuses for
+// being invisible: a lock that an earlier release has granted under such a key can be read, renewed and ended.
+func ValidateStoredKey(key string) error {
+	switch {
+	case key == "":
+		return errors.New("must not be empty")
+	case !utf8.ValidString(key):
+		return errors.New("must be valid UTF-8")
+	case strings.ContainsFunc(key, unicode.IsControl):
+		return errors.New("must not contain control characters")
+	}
+	if size := len(norm.NFC.String(key)); size > MaxKeyBytes {
+		return fmt.Errorf("must be at most %d bytes of UTF-8 after NFC normalisation, not %d", MaxKeyBytes, size)
+	}
+	return nil
+}
 
 // ValidateOwner reports what is wrong with an owner token: it must have 1 to
 // [MaxOwnerBytes] bytes of UTF-8. The error does not repeat the token.
@@ -71,21 +114,6 @@ func ValidateOwner(owner string) error {
 		return errors.New("must be valid UTF-8")
 	case len(owner) > MaxOwnerBytes:
 		return fmt.Errorf("must be at most %d bytes, not %d", MaxOwnerBytes, len(owner))
-	}
-	return nil
-}
-
-func validateKeyPart(text string) error {
-	switch {
-	case text == "":
-		return errors.New("must not be empty")
-	case !utf8.ValidString(text):
-		return errors.New("must be valid UTF-8")
-	case strings.ContainsFunc(text, unicode.IsControl):
-		return errors.New("must not contain control characters")
-	}
-	if size := len(norm.NFC.String(text)); size > MaxKeyBytes {
-		return fmt.Errorf("must be at most %d bytes of UTF-8 after NFC normalisation, not %d", MaxKeyBytes, size)
 	}
 	return nil
 }

@@ -75,13 +75,15 @@ type Lock struct {
 // +kubebuilder:validation:XValidation:rule="optional.of(self).?owner.hasValue() && optional.of(self).?holder.hasValue() && timestamp(dyn(optional.of(self).?expireTime.value())) > timestamp(dyn(optional.of(self).?renewTime.value())) && (optional.of(self).?scope.orValue(\"\") == 'Function') == (optional.of(self).?function.orValue(\"\").size() > 0) && (!oldSelf.hasValue() ? optional.of(self).?acquireTime.hasValue() : timestamp(dyn(optional.of(self).?acquireTime.value())) != timestamp(dyn(oldSelf.?acquireTime.value())) ? !optional.of(self).?fencingToken.hasValue() : self.owner == oldSelf.value().owner && (optional.of(self).?fencingToken.hasValue() || !oldSelf.?fencingToken.hasValue()) && (!optional.of(self).?holderUID.hasValue() || oldSelf.?holderUID.hasValue() && self.holderUID == oldSelf.value().holderUID))",optionalOldSelf=true,messageExpression="!has(self.owner) || !has(self.holder) || !has(self.acquireTime) ? 'owner, holder and times are not stamped: a Lock is created through the admission webhook or the façade of lock-operator; check that the webhook is installed' : self.expireTime <= self.renewTime ? 'expireTime must be later than renewTime' : (self.scope == 'Function') != (has(self.function) && self.function.size() > 0) ? 'function must be set when scope is Function and must be empty when scope is Global' : 'owner, fencingToken and holderUID never change while a grant lasts, and a new grant must not carry a fencingToken; leave them as they are, or release the lock'",message="owner, holder and times are not stamped: a Lock is created through the admission webhook or the façade of lock-operator; check that the webhook is installed"
 type LockSpec struct {
 	// key names what is locked, for example "billing:report". Required; 1 to 512
-	// bytes of UTF-8, without control characters. Keys are case-sensitive. Two locks
-	// contend if their full keys are equal after NFC normalisation: the key for scope
-	// Global, "function:key" for scope Function. May not change.
+	// bytes of UTF-8, without control characters, invisible characters (the Unicode property
+	// Default_Ignorable_Code_Point, which joiners and variation selectors of emoji have), and
+	// white space at its beginning or end. Keys are case-sensitive. Two locks contend if their
+	// full keys are equal after NFC normalisation: the key for scope Global, "function:key" for
+	// scope Function. May not change.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:Pattern=`^\P{Cc}*$`
+	// +kubebuilder:validation:Pattern=`^[^\p{Cc}\p{Z}\x{AD}\x{34F}\x{61C}\x{115F}-\x{1160}\x{17B4}-\x{17B5}\x{180B}-\x{180F}\x{200B}-\x{200F}\x{202A}-\x{202E}\x{2060}-\x{206F}\x{3164}\x{FE00}-\x{FE0F}\x{FEFF}\x{FFA0}\x{FFF0}-\x{FFF8}\x{1BCA0}-\x{1BCA3}\x{1D173}-\x{1D17A}\x{E0000}-\x{E0FFF}]+(\p{Z}+[^\p{Cc}\p{Z}\x{AD}\x{34F}\x{61C}\x{115F}-\x{1160}\x{17B4}-\x{17B5}\x{180B}-\x{180F}\x{200B}-\x{200F}\x{202A}-\x{202E}\x{2060}-\x{206F}\x{3164}\x{FE00}-\x{FE0F}\x{FEFF}\x{FFA0}\x{FFF0}-\x{FFF8}\x{1BCA0}-\x{1BCA3}\x{1D173}-\x{1D17A}\x{E0000}-\x{E0FFF}]+)*$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="key is immutable; create another Lock for another key"
 	Key string `json:"key"`
 
@@ -95,11 +97,11 @@ type LockSpec struct {
 
 	// function is the name of the function that the key belongs to, exactly as it
 	// is called, for example "payments.charge". Required when scope is Function,
-	// otherwise unset or empty; at most 512 bytes of UTF-8, without control
-	// characters. May not change.
+	// otherwise unset or empty; at most 512 bytes of UTF-8, of the characters that a key may
+	// have. May not change.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:Pattern=`^\P{Cc}*$`
+	// +kubebuilder:validation:Pattern=`^([^\p{Cc}\p{Z}\x{AD}\x{34F}\x{61C}\x{115F}-\x{1160}\x{17B4}-\x{17B5}\x{180B}-\x{180F}\x{200B}-\x{200F}\x{202A}-\x{202E}\x{2060}-\x{206F}\x{3164}\x{FE00}-\x{FE0F}\x{FEFF}\x{FFA0}\x{FFF0}-\x{FFF8}\x{1BCA0}-\x{1BCA3}\x{1D173}-\x{1D17A}\x{E0000}-\x{E0FFF}]+(\p{Z}+[^\p{Cc}\p{Z}\x{AD}\x{34F}\x{61C}\x{115F}-\x{1160}\x{17B4}-\x{17B5}\x{180B}-\x{180F}\x{200B}-\x{200F}\x{202A}-\x{202E}\x{2060}-\x{206F}\x{3164}\x{FE00}-\x{FE0F}\x{FEFF}\x{FFA0}\x{FFF0}-\x{FFF8}\x{1BCA0}-\x{1BCA3}\x{1D173}-\x{1D17A}\x{E0000}-\x{E0FFF}]+)*)?$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="function is immutable; create another Lock for another function"
 	Function string `json:"function,omitempty"`
 

@@ -12,6 +12,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // refuseLock has the cluster refuse the lock to the Job a.
@@ -50,6 +51,23 @@ func TestAJobThatIsRefusedTheLockLeavesItToOthersAndIsTriedAgain(t *testing.T) {
 	w.next()
 	if !w.isRunning(stuck) {
 		t.Error("not tried again")
+	}
+}
+
+// An earlier release admitted Jobs with such keys; the lock is refused to them since.
+func TestAJobIsToldThatItsKeyIsRefused(t *testing.T) {
+	w := newWorld(t)
+	w.create("a")
+	w.engine.acquire = func(_ context.Context, _ string, request lock.Request) (*v1alpha1.Lock, error) {
+		request.Key = "deploy\u200b"
+		_, err := request.Validate(rules.DefaultLimits())
+		return nil, err
+	}
+	w.pass(1)
+	w.awaitItem()
+	w.wantError()
+	if said := strings.Join(w.told(), "\n"); !strings.Contains(said, "Warning LockRefused") || !strings.Contains(said, "character 7 is U+200B") {
+		t.Errorf("told %q", said)
 	}
 }
 

@@ -53,6 +53,9 @@ func (r *Reconciler) acquire(ctx context.Context, namespace string, request lock
 	if r.Count != nil {
 		r.Count(observe.EndOf(err))
 	}
+	if invalid, ok := errors.AsType[*lock.InvalidError](err); ok {
+		err = &lock.RefusedError{Reason: invalid.Error()} // An earlier release has admitted the Job and its key.
+	}
 	return granted, err
 }
 

@@ -148,20 +148,22 @@ func TestWhatNoFacadeGrantsIsNotSent(t *testing.T) {
 		request lock.Request
 		want    error
 	}{
-		"no key":               {forKey(""), lock.ErrInvalidKey},
-		"a long key":           {forKey(strings.Repeat("k", 513)), lock.ErrInvalidKey},
-		"a control character":  {forKey("a\x00"), lock.ErrInvalidKey},
-		"bytes that are none":  {forKey("a\xff"), lock.ErrInvalidKey},
-		"an empty function":    {of(func(r *lock.Request) { r.Scope = v1alpha1.ScopeFunction }), lock.ErrInvalidKey},
-		"a stray function":     {of(func(r *lock.Request) { r.Function = "f" }), lock.ErrInvalidKey},
-		"an unknown scope":     {of(func(r *lock.Request) { r.Scope = "Galaxy" }), lock.ErrInvalid},
-		"a negative wait":      {waiting(-1), lock.ErrInvalid},
-		"a negative ttl":       {of(func(r *lock.Request) { r.TTL = -1 }), lock.ErrInvalid},
-		"a ttl of nearly zero": {of(func(r *lock.Request) { r.TTL = 999 * time.Microsecond }), lock.ErrInvalid},
-		"a ttl above a day":    {of(func(r *lock.Request) { r.TTL = 24*time.Hour + 1 }), lock.ErrInvalid},
-		"a long owner":         {of(func(r *lock.Request) { r.Owner = strings.Repeat("o", 513) }), lock.ErrInvalid},
-		"an owner of no bytes": {of(func(r *lock.Request) { r.Owner = "\xff" }), lock.ErrInvalid},
-		"a long reason":        {of(func(r *lock.Request) { r.Reason = strings.Repeat("r", 1025) }), lock.ErrInvalid},
+		"no key":                 {forKey(""), lock.ErrInvalidKey},
+		"a long key":             {forKey(strings.Repeat("k", 513)), lock.ErrInvalidKey},
+		"a control character":    {forKey("a\x00"), lock.ErrInvalidKey},
+		"white space at the end": {forKey("a "), lock.ErrInvalidKey},
+		"an invisible character": {forKey("a\u200b"), lock.ErrInvalidKey},
+		"bytes that are none":    {forKey("a\xff"), lock.ErrInvalidKey},
+		"an empty function":      {of(func(r *lock.Request) { r.Scope = v1alpha1.ScopeFunction }), lock.ErrInvalidKey},
+		"a stray function":       {of(func(r *lock.Request) { r.Function = "f" }), lock.ErrInvalidKey},
+		"an unknown scope":       {of(func(r *lock.Request) { r.Scope = "Galaxy" }), lock.ErrInvalid},
+		"a negative wait":        {waiting(-1), lock.ErrInvalid},
+		"a negative ttl":         {of(func(r *lock.Request) { r.TTL = -1 }), lock.ErrInvalid},
+		"a ttl of nearly zero":   {of(func(r *lock.Request) { r.TTL = 999 * time.Microsecond }), lock.ErrInvalid},
+		"a ttl above a day":      {of(func(r *lock.Request) { r.TTL = 24*time.Hour + 1 }), lock.ErrInvalid},
+		"a long owner":           {of(func(r *lock.Request) { r.Owner = strings.Repeat("o", 513) }), lock.ErrInvalid},
+		"an owner of no bytes":   {of(func(r *lock.Request) { r.Owner = "\xff" }), lock.ErrInvalid},
+		"a long reason":          {of(func(r *lock.Request) { r.Reason = strings.Repeat("r", 1025) }), lock.ErrInvalid},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -73,14 +73,15 @@ func (c *call) readName(found *mistakes) lockName {
 	return c.nameOf(c.request.PathValue(keyPart), inPath, found)
 }
 
-// nameOf returns the lock of a key that is in that part of the request, and of the function that the query names.
+// nameOf returns the lock of a key that is in that part of the request, and of the function that the query names. The lock may
+// have been granted by an earlier release.
 func (c *call) nameOf(key, in string, found *mistakes) lockName {
 	name := newLockName(key, c.query.text("function"))
-	if err := v1alpha1.ValidateKey(name.key); err != nil {
+	if err := v1alpha1.ValidateStoredKey(name.key); err != nil {
 		found.add(FieldError{In: in, Field: keyPart, Detail: err.Error(), Value: strings.ToValidUTF8(name.key, "\uFFFD")})
 	}
 	if c.query.has("function") {
-		if err := v1alpha1.ValidateFunction(name.function); err != nil {
+		if err := v1alpha1.ValidateStoredKey(name.function); err != nil {
 			found.add(FieldError{In: inQuery, Field: "function", Detail: err.Error(), Value: name.function})
 		}
 	}

@@ -309,6 +309,40 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// An earlier release granted such keys. Here it is one by its function, and another one by the full key alone.
+func TestALockUnderAnInvisibleKeyIsOnlyKept(t *testing.T) {
+	for escaped, want := range map[string]string{
+		"deploy%20":          "must not begin or end with white space: character 7 is U+0020",
+		"%20k":               "must not begin or end with white space: character 1 is U+0020",
+		"de%E2%80%8Bploy":    "must not contain invisible characters: character 3 is U+200B",
+		"%EF%BB%BFdeploy":    "must not contain invisible characters: character 1 is U+FEFF",
+		"%E2%9D%A4%EF%B8%8F": "must not contain invisible characters: character 2 is U+FE0F",
+	} {
+		t.Run(escaped, func(t *testing.T) {
+			f := newFixture(t)
+			path := allLocks + "/" + escaped
+			problem := f.do(http.MethodPost, path, ofSixty).want(http.StatusBadRequest, "invalid-request").problem()
+			if len(problem.Errors) != 1 || problem.Errors[0].Field != "key" || problem.Errors[0].In != "path" || problem.Errors[0].Detail != want {
+				t.Errorf("mistakes %+v", problem.Errors)
+			}
+			f.do(http.MethodGet, path, "").want(http.StatusNotFound, "lock-not-found")
+			f.do(http.MethodDelete, path+"?force=true&reason=r", "").want(http.StatusNotFound, "lock-not-found")
+		})
+	}
+	f := newFixture(t)
+	function := f.do(http.MethodPost, report, `{"ttl_seconds":60,"function":"f\u200b"}`).want(http.StatusBadRequest, "invalid-request").problem()
+	if len(function.Errors) != 1 || function.Errors[0].Field != "function" || function.Errors[0].In != "body" {
+		t.Errorf("mistakes %+v", function.Errors)
+	}
+	stored := allLocks + "/%20k?function=f"
+	token := f.acquire(allLocks+"/f:%20k", ofSixty)
+	f.do(http.MethodGet, stored, "").want(http.StatusOK)
+	f.do(http.MethodPut, stored, ofSixty, "X-Lock-Token", token).want(http.StatusOK)
+	f.do(http.MethodDelete, stored, "", "X-Lock-Token", token).want(http.StatusNoContent)
+	f.acquire(allLocks+"/f:%20k", ofSixty)
+	f.do(http.MethodDelete, stored+"&force=true&reason=r", "").want(http.StatusNoContent)
+}
+
 func TestFunctions(t *testing.T) {
 	f := newFixture(t)
 	granted := f.do(http.MethodPost, report, `{"ttl_seconds":60,"function":"payments.charge/ü"}`).want(http.StatusCreated)

@@ -57,44 +57,55 @@ type Terms struct {
 // FullKey returns the full key of the Job's lock.
 func (t Terms) FullKey() v1alpha1.FullKey { return v1alpha1.NewFullKey(t.Scope, t.Function, t.Key) }
 
-// ParseTerms reads the annotations of a Job and reports each malformed one, with its path.
+// ParseTerms reads the annotations of a Job and reports each malformed one, with its path. An earlier release may have
+// admitted the Job.
 func ParseTerms(annotations map[string]string, limits Limits) (Terms, field.ErrorList) {
-	parser := termsParser{annotations: annotations}
+	parser := termsParser{annotations: annotations, checkName: v1alpha1.ValidateStoredKey}
+	return parser.parse(limits)
+}
+
+// parseNewTerms is [ParseTerms] for a Job that is created, whose lock must have a valid key.
+func parseNewTerms(annotations map[string]string, limits Limits) (Terms, field.ErrorList) {
+	parser := termsParser{annotations: annotations, checkName: v1alpha1.ValidateKey}
+	return parser.parse(limits)
+}
+
+func (p *termsParser) parse(limits Limits) (Terms, field.ErrorList) {
 	unsetTTL := DefaultTTL
 	if limits.MaxTTL != 0 {
 		unsetTTL = min(unsetTTL, limits.MaxTTL)
 	}
 	terms := Terms{
 		Scope:       v1alpha1.ScopeGlobal,
-		Key:         annotations[v1alpha1.LockKeyAnnotation],
-		Function:    annotations[v1alpha1.LockFunctionAnnotation],
-		TTL:         parser.duration(v1alpha1.LockTTLAnnotation, unsetTTL),
+		Key:         p.annotations[v1alpha1.LockKeyAnnotation],
+		Function:    p.annotations[v1alpha1.LockFunctionAnnotation],
+		TTL:         p.duration(v1alpha1.LockTTLAnnotation, unsetTTL),
 		Policy:      PolicyWait,
-		WaitTimeout: parser.duration(v1alpha1.LockWaitTimeoutAnnotation, 0),
-		Priority:    parser.priority(),
+		WaitTimeout: p.duration(v1alpha1.LockWaitTimeoutAnnotation, 0),
+		Priority:    p.priority(),
 	}
-	if policy, ok := annotations[v1alpha1.LockPolicyAnnotation]; ok {
+	if policy, ok := p.annotations[v1alpha1.LockPolicyAnnotation]; ok {
 		terms.Policy = Policy(policy)
 	}
-	if scope, ok := annotations[v1alpha1.LockScopeAnnotation]; ok {
+	if scope, ok := p.annotations[v1alpha1.LockScopeAnnotation]; ok {
 		terms.Scope = v1alpha1.Scope(scope)
 	}
-	parser.checkIdentity(&terms)
-	parser.checkTTL(terms.TTL, limits)
+	p.checkIdentity(&terms)
+	p.checkTTL(terms.TTL, limits)
 	switch terms.Policy {
 	case PolicyWait:
 	case PolicySkip, PolicyFail:
 		if terms.WaitTimeout != 0 {
-			parser.refuse(v1alpha1.LockWaitTimeoutAnnotation, fmt.Sprintf("is for the policy %s only; a Job with the policy %s does not wait", PolicyWait, terms.Policy))
+			p.refuse(v1alpha1.LockWaitTimeoutAnnotation, fmt.Sprintf("is for the policy %s only; a Job with the policy %s does not wait", PolicyWait, terms.Policy))
 		}
 	default:
-		parser.problems = append(parser.problems, field.NotSupported(annotationPath(v1alpha1.LockPolicyAnnotation), terms.Policy,
+		p.problems = append(p.problems, field.NotSupported(annotationPath(v1alpha1.LockPolicyAnnotation), terms.Policy,
 			[]Policy{PolicyWait, PolicySkip, PolicyFail}))
 	}
 	if terms.WaitTimeout > maxWaitTimeout {
-		parser.refuse(v1alpha1.LockWaitTimeoutAnnotation, "must be at most 8784h; leave it out to wait without end")
+		p.refuse(v1alpha1.LockWaitTimeoutAnnotation, "must be at most 8784h; leave it out to wait without end")
 	}
-	return terms, parser.problems
+	return terms, p.problems
 }
 
 func annotationPath(name string) *field.Path {
@@ -104,7 +115,9 @@ func annotationPath(name string) *field.Path {
 // termsParser collects the mistakes in annotations.
 type termsParser struct {
 	annotations map[string]string
-	problems    field.ErrorList
+	// checkName reports what is wrong with a key or a function name.
+	checkName func(name string) error
+	problems  field.ErrorList
 }
 
 func (p *termsParser) refuse(name, reason string) {
@@ -139,7 +152,7 @@ func (p *termsParser) priority() int32 {
 func (p *termsParser) checkIdentity(terms *Terms) {
 	if _, ok := p.annotations[v1alpha1.LockKeyAnnotation]; !ok {
 		p.problems = append(p.problems, field.Required(annotationPath(v1alpha1.LockKeyAnnotation), "names what the Job locks"))
-	} else if err := v1alpha1.ValidateKey(terms.Key); err != nil {
+	} else if err := p.checkName(terms.Key); err != nil {
 		p.refuse(v1alpha1.LockKeyAnnotation, err.Error())
 	}
 	switch terms.Scope {
@@ -150,7 +163,7 @@ func (p *termsParser) checkIdentity(terms *Terms) {
 	case v1alpha1.ScopeFunction:
 		if terms.Function == "" {
 			p.problems = append(p.problems, field.Required(annotationPath(v1alpha1.LockFunctionAnnotation), "names the function that the key belongs to"))
-		} else if err := v1alpha1.ValidateFunction(terms.Function); err != nil {
+		} else if err := p.checkName(terms.Function); err != nil {
 			p.refuse(v1alpha1.LockFunctionAnnotation, err.Error())
 		}
 	default:

@@ -31,6 +31,10 @@ func TestParseTerms(t *testing.T) {
 				WaitTimeout: 90 * time.Minute, Priority: -5,
 			},
 		},
+		"an invisible key of an earlier release": {
+			annotations: map[string]string{"key": "k\u200b"},
+			want:        jobs.Terms{Scope: v1alpha1.ScopeGlobal, Key: "k\u200b", TTL: 5 * time.Minute, Policy: jobs.PolicyWait},
+		},
 		"no key":                              {wantFields: []string{"key"}},
 		"an empty key":                        {annotations: map[string]string{"key": ""}, wantFields: []string{"key"}},
 		"a key with control characters":       {annotations: map[string]string{"key": "a\nb"}, wantFields: []string{"key"}},

@@ -45,12 +45,12 @@ func (p *Protection) Handler(h http.Handler) http.Handler {
 var errTooLong = fmt.Errorf("lockhttp: the request took longer than MaxDuration: %w", context.DeadlineExceeded)
 
 func (p *Protection) serveLocked(w http.ResponseWriter, r *http.Request, h http.Handler) {
-	key, err := p.keyOf(r)
+	_, hasToken := r.Header[locktoken.Header]
+	key, err := p.keyOf(r, !hasToken)
 	if err != nil {
 		p.refuse(w, r, err)
 		return
 	}
-	_, hasToken := r.Header[locktoken.Header]
 	held, err := p.hold(r, key, hasToken)
 	if err != nil {
 		p.refuse(w, r, err)

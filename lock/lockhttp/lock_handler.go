@@ -85,7 +85,7 @@ func (p *Protection) serveLock(w http.ResponseWriter, r *http.Request) error {
 	if err := refuseHeaders(r.Header, refused); err != nil {
 		return err
 	}
-	key, err := p.keyOf(r)
+	key, err := p.keyOf(r, r.Method == http.MethodPost)
 	if err != nil {
 		return err
 	}

@@ -241,6 +241,8 @@ func TestInvalidRequests(t *testing.T) {
 		"an unknown resource":       {path: "/v1/flags/unknown/lock", body: aMinute, status: 400, kind: problems.InvalidRequest},
 		"a key with a control byte": {path: "/v1/flags/a%00b/lock", body: aMinute, status: 400, kind: problems.InvalidRequest},
 		"a key that is no text":     {path: "/v1/flags/a%FFb/lock", body: aMinute, status: 400, kind: problems.InvalidRequest},
+		"a key with white space":    {path: "/v1/flags/a%20/lock", body: aMinute, status: 400, kind: problems.InvalidRequest},
+		"an invisible key":          {path: "/v1/flags/a%E2%80%8B/lock", body: aMinute, status: 400, kind: problems.InvalidRequest},
 		"a long key":                {path: "/v1/flags/" + strings.Repeat("k", 513) + "/lock", body: aMinute, status: 400, kind: problems.InvalidRequest},
 	}
 	for name, test := range cases {
@@ -279,6 +281,18 @@ func TestAWriteOfNoResource(t *testing.T) {
 	f.edit = func(http.ResponseWriter, *http.Request) { t.Error("the flag was written") }
 	f.do(http.MethodPatch, "/v1/flags/unknown", "{}").want(http.StatusBadRequest, problems.InvalidRequest)
 	f.do(http.MethodPatch, "/v1/flags/a%00b", "{}").want(http.StatusBadRequest, problems.InvalidRequest)
+	f.do(http.MethodPatch, "/v1/flags/a%20", "{}").want(http.StatusBadRequest, problems.InvalidRequest)
+}
+
+// An earlier release granted such keys.
+func TestALockUnderAnInvisibleKeyIsOnlyKept(t *testing.T) {
+	f := newFixture(t)
+	const flag = "/v1/flags/a%E2%80%8B"
+	f.do(http.MethodGet, flag+"/lock", "").want(http.StatusNotFound, problems.LockNotFound)
+	for _, method := range []string{http.MethodPut, http.MethodDelete} {
+		f.do(method, flag+"/lock", aMinute, "X-Lock-Token", "of-another-lock").want(http.StatusForbidden, problems.WrongToken)
+	}
+	f.do(http.MethodPatch, flag, "{}", "X-Lock-Token", "of-another-lock").want(http.StatusForbidden, problems.WrongToken)
 }
 
 func TestTheBoundOfTheServiceIsKept(t *testing.T) {

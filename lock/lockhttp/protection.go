@@ -85,11 +85,15 @@ func New(config Config) (*Protection, error) {
 	}, nil
 }
 
-// keyOf returns the key of the lock that a request is about.
-func (p *Protection) keyOf(r *http.Request) (string, error) {
+// keyOf returns the key of the lock that a request is about. A request that takes the lock must have one for new locks.
+func (p *Protection) keyOf(r *http.Request, isNew bool) (string, error) {
+	validate := v1alpha1.ValidateStoredKey
+	if isNew {
+		validate = v1alpha1.ValidateKey
+	}
 	key, err := p.config.Key(r)
 	if err == nil {
-		err = v1alpha1.ValidateKey(key)
+		err = validate(key)
 	}
 	if err != nil {
 		return "", problems.New(problems.InvalidRequest, "The path names no resource: "+err.Error())

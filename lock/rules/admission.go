@@ -172,7 +172,7 @@ func admitTakeOver(next, old *v1alpha1.Lock, user User, limits Limits, now time.
 	if err := reclaimInPlace(old, now, allowance); err != nil {
 		return nil, err
 	}
-	var problems field.ErrorList
+	problems := validateIdentity(next.Spec.Scope, next.Spec.Function, next.Spec.Key)
 	if next.Spec.Owner == old.Spec.Owner && !user.Holds(old) {
 		// The former holder knows the owner token and could release the lock with it.
 		problems = append(problems, field.Forbidden(field.NewPath("spec", "owner"),

@@ -66,6 +66,9 @@ func TestAdmitCreateRefuses(t *testing.T) {
 		change func(*v1alpha1.Lock)
 		want   []string
 	}{
+		"an invisible key": {func(l *v1alpha1.Lock) { l.Name, l.Spec.Key = "", "a\u200b" }, []string{"spec.key", "character 2 is U+200B"}},
+		"an invisible function": {func(l *v1alpha1.Lock) { l.Name, l.Spec.Scope, l.Spec.Function = "", v1alpha1.ScopeFunction, "f " },
+			[]string{"spec.function", "character 2 is U+0020"}},
 		"another name":              {func(l *v1alpha1.Lock) { l.Name = "report" }, []string{"metadata.name", `must be "billing--report"`}},
 		"a foreign holder":          {func(l *v1alpha1.Lock) { l.Spec.Holder = "root" }, []string{"spec.holder"}},
 		"an acquireTime":            {func(l *v1alpha1.Lock) { l.Spec.AcquireTime = at(-60) }, []string{"spec.acquireTime"}},
@@ -95,6 +98,33 @@ func TestAdmitCreateRefuses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An earlier release granted keys that only differ in what nobody sees.
+func TestALockUnderAnInvisibleKeyIsOnlyKept(t *testing.T) {
+	old := stored()
+	old.Spec.Key, old.Spec.ExpireTime = "deploy\u200b", at(60)
+	old.Name = old.Spec.FullKey().ObjectName()
+	changes := map[string]func(*v1alpha1.Lock){
+		"a renewal":      func(l *v1alpha1.Lock) { l.Spec.TTL = &v1alpha1.Duration{Duration: 2 * time.Minute} },
+		"another reason": func(l *v1alpha1.Lock) { l.Spec.Reason = "still" },
+		"a label":        func(l *v1alpha1.Lock) { l.Labels = map[string]string{"team": "a"} },
+	}
+	for name, alter := range changes {
+		t.Run(name, func(t *testing.T) {
+			next := old.DeepCopy()
+			alter(next)
+			if _, _, err := AdmitUpdate(change(t, old, next, old.Spec.Holder), DefaultLimits(), noon.Add(time.Second), 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	next := old.DeepCopy()
+	next.Spec.Owner, next.Spec.Reason = "token-b", "mine"
+	_, _, err := AdmitUpdate(change(t, old, next, "bob"), DefaultLimits(), noon.Add(time.Hour), 0)
+	if !errors.Is(err, ErrInvalidKey) {
+		t.Errorf("taken over when it has expired: %v", err)
 	}
 }
 

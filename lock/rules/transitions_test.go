@@ -64,9 +64,12 @@ func TestAcquisitionValidate(t *testing.T) {
 		change func(*Acquisition)
 		want   string
 	}{
-		"an empty key":                     {func(a *Acquisition) { a.Key = "" }, "spec.key"},
-		"a key of 513 bytes":               {func(a *Acquisition) { a.Key = strings.Repeat("k", 513) }, "at most 512 bytes"},
-		"a control character":              {func(a *Acquisition) { a.Key = "a\tb" }, "control characters"},
+		"an empty key":           {func(a *Acquisition) { a.Key = "" }, "spec.key"},
+		"a key of 513 bytes":     {func(a *Acquisition) { a.Key = strings.Repeat("k", 513) }, "at most 512 bytes"},
+		"a control character":    {func(a *Acquisition) { a.Key = "a\tb" }, "control characters"},
+		"white space at the end": {func(a *Acquisition) { a.Key = "a " }, "character 2 is U+0020"},
+		"an invisible character": {func(a *Acquisition) { a.Scope, a.Function = v1alpha1.ScopeFunction, "\ufefff" },
+			"character 1 is U+FEFF"},
 		"no holder":                        {func(a *Acquisition) { a.Holder = "" }, "spec.holder"},
 		"a reason of 1025 characters":      {func(a *Acquisition) { a.Reason = strings.Repeat("ü", 1025) }, "spec.reason"},
 		"no owner, which acquiring makes":  {func(a *Acquisition) { a.Owner = "" }, ""},

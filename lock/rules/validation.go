@@ -35,7 +35,7 @@ func validateIdentity(scope v1alpha1.Scope, function, key string) field.ErrorLis
 	case v1alpha1.ScopeFunction:
 		if function == "" {
 			problems = append(problems, field.Required(specPath.Child("function"), "scope Function needs one"))
-		} else if err := v1alpha1.ValidateFunction(function); err != nil {
+		} else if err := v1alpha1.ValidateKey(function); err != nil {
 			problems = append(problems, field.Invalid(specPath.Child("function"), function, err.Error()))
 		}
 	case v1alpha1.ScopeGlobal, "":

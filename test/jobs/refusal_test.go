@@ -23,6 +23,7 @@ var _ = Describe("What a user asks for a Job under a lock", func() {
 	},
 		Entry("an empty key", annotation("key"), "must not be empty", annotated(v1alpha1.LockKeyAnnotation, "")),
 		Entry("a key with control characters", annotation("key"), "control", annotated(v1alpha1.LockKeyAnnotation, "a\nb")),
+		Entry("a key with an invisible character", annotation("key"), "character 2 is U+200B", annotated(v1alpha1.LockKeyAnnotation, "a\u200b")),
 		Entry("an unknown scope", annotation("scope"), `supported values: "Global", "Function"`, annotated(v1alpha1.LockScopeAnnotation, "global")),
 		Entry("the scope Function without a function", annotation("function"), "names the function", annotated(v1alpha1.LockScopeAnnotation, "Function")),
 		Entry("a function of no scope", annotation("function"), "is for the scope Function only", annotated(v1alpha1.LockFunctionAnnotation, "billing")),

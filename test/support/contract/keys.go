@@ -27,6 +27,12 @@ func describeKeys(s *subject) {
 		Entry("with a line break", "billing\n"),
 		Entry("with a control character of Latin-1", "billing\u0085report"),
 		Entry("that is no UTF-8", "billing\xff"),
+		Entry("with a space at the end", "billing "),
+		Entry("with a space at the beginning", " billing"),
+		Entry("with a no-break space at the end", "billing\u00a0"),
+		Entry("with a zero width space", "bil\u200bling"),
+		Entry("with a byte order mark", "\ufeffbilling"),
+		Entry("with a variation selector", "billing\ufe0f"),
 	)
 
 	DescribeTable("refuses a function", func(ctx context.Context, function string) {
@@ -36,6 +42,8 @@ func describeKeys(s *subject) {
 		Entry("that is empty", ""),
 		Entry("of 513 bytes", strings.Repeat("f", v1alpha1.MaxKeyBytes+1)),
 		Entry("with a control character", "payments\x7fcharge"),
+		Entry("with a space at the end", "payments.charge "),
+		Entry("with a zero width space", "payments\u200b.charge"),
 	)
 
 	DescribeTable("acquires, renews, reads and releases a key", func(ctx context.Context, key string) {
@@ -54,6 +62,7 @@ func describeKeys(s *subject) {
 		Entry("of 512 bytes in two-byte characters", strings.Repeat("ü", v1alpha1.MaxKeyBytes/2)),
 		Entry("of 512 bytes after normalisation, and more before", strings.Repeat("u\u0308", v1alpha1.MaxKeyBytes/2)),
 		Entry("in upper case, with spaces", "Billing Report"),
+		Entry("of a letter with a mark that is shown", "r\u0331eport"),
 		Entry("that looks like a path", "../a/b?c=d#e%2F&f"),
 		Entry("with quotes", `"billing"\'report'`),
 		Entry("of colons", ":::"),
