@@ -35,8 +35,8 @@ var (
 	// ErrInvalid means that the request breaks a rule of the Lock type. The error is, or wraps, an
 	// [*InvalidError] unless the API server found the mistake.
 	ErrInvalid = rules.ErrInvalid
-	// ErrInvalidKey means that a key or a function is empty, too long or has control
-	// characters. It matches [ErrInvalid] too.
+	// ErrInvalidKey means that a key or a function is empty, too long, or has characters that
+	// [v1alpha1.ValidateKey] refuses. It matches [ErrInvalid] too.
 	ErrInvalidKey = rules.ErrInvalidKey
 	// ErrPageExpired means that a list was not continued in time, and has to begin again.
 	ErrPageExpired = errors.New("the list can no longer be continued")

@@ -2,6 +2,7 @@ package rest_test
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"math/rand/v2"
 	"net/http"
@@ -11,6 +12,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"golang.org/x/text/unicode/norm"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/rest/wire"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 // seeds are requests from which others are made: method, path, headers of a line each, body. In headers
@@ -152,6 +162,58 @@ func (f *fixture) passTime() (stop func()) {
 	return func() {
 		cancel()
 		<-stopped
+	}
+}
+
+// podCallers are a Pod of the namespace, whatever a request says.
+type podCallers struct{ callers }
+
+func (*podCallers) Authenticate(*http.Request) (user.Info, error) {
+	return &user.DefaultInfo{Name: "system:serviceaccount:payments:worker", Extra: map[string][]string{
+		serviceaccount.PodNameKey: {"worker-0"}, serviceaccount.PodUIDKey: {"1"},
+	}}, nil
+}
+
+// TestWhatTheDocumentAcceptsIsAccepted draws keys, headers and bodies from the schemas of the document. The lock is free, and the
+// caller may do everything. It is a Pod, with which a lock ends that has a delay and names no object.
+func TestWhatTheDocumentAcceptsIsAccepted(t *testing.T) {
+	f := newFixture(t, func(s *testfacade.Settings) { s.Access = &podCallers{} })
+	contract, draw := theContract(t), drawer{rand.New(rand.NewPCG(19, *thrownSeed))}
+	post := contract.document.Paths.Value("/v1/namespaces/{namespace}/locks/{key}").Post
+	parameter := func(in, name string) *openapi3.Schema { return post.Parameters.GetByInAndName(in, name).Schema.Value }
+	body := func(schema string) string {
+		t.Helper()
+		drawn := draw.value(contract.document.Components.Schemas[schema].Value)
+		if err := contract.checkSchema(schema, []byte(drawn)); err != nil {
+			t.Fatalf("drew %s: %v", drawn, err)
+		}
+		return drawn
+	}
+	for range *thrown / 4 {
+		key, acquisition, renewal := draw.text(parameter("path", "key")), body("Acquisition"), body("Renewal")
+		var members struct{ Function string }
+		if err := json.Unmarshal([]byte(acquisition), &members); err != nil {
+			t.Fatal(err)
+		}
+		if max(len(norm.NFC.String(key)), len(norm.NFC.String(members.Function))) > v1alpha1.MaxKeyBytes || key == "/" {
+			continue // The document says it in words: JSON Schema counts characters, and a slash alone cannot be named.
+		}
+		var headers []string
+		if draw.IntN(2) == 0 {
+			headers = []string{"Idempotency-Key", draw.text(parameter("header", "Idempotency-Key"))}
+		}
+		path := wire.LockPath("payments", key, "")
+		granted := f.do(http.MethodPost, path, acquisition, headers...)
+		if granted.status != http.StatusCreated {
+			t.Fatalf("POST %q %q %s: status %d: %s", path, headers, acquisition, granted.status, granted.body)
+		}
+		path = wire.LockPath("payments", key, members.Function)
+		renewed := f.do(http.MethodPut, path, renewal, "X-Lock-Token", granted.lock().LockToken)
+		if renewed.status != http.StatusOK {
+			t.Fatalf("PUT %q %s: status %d: %s", path, renewal, renewed.status, renewed.body)
+		}
+		f.do(http.MethodDelete, path, "", "X-Lock-Token", granted.lock().LockToken).want(http.StatusNoContent)
+		f.log.Reset()
 	}
 }
 

@@ -29,7 +29,7 @@ type Config struct {
 	Client *lock.Client
 	// Key returns the key of the lock of a resource, for requests about the resource and about its
 	// lock. An error means that the request names no resource; it is answered with 400 and the text
-	// of the error. Required.
+	// of the error. So is a key that [v1alpha1.ValidateKey] refuses, if the request takes the lock. Required.
 	Key func(*http.Request) (string, error)
 	// Options are those of every lock. A write without a token does not wait for the lock unless
 	// [lock.WithWait] is among them. The owner token, and the ttl of locks that clients acquire, are

@@ -30,8 +30,8 @@ var (
 	// ErrInvalid means that the request breaks a rule of the Lock type. The error is
 	// an [*InvalidError].
 	ErrInvalid = errors.New("invalid lock request")
-	// ErrInvalidKey means that a key or a function is empty, too long or has control
-	// characters. It matches [ErrInvalid] too.
+	// ErrInvalidKey means that a key or a function is empty, too long, or has characters that
+	// [v1alpha1.ValidateKey] refuses. It matches [ErrInvalid] too.
 	ErrInvalidKey = fmt.Errorf("invalid key: %w", ErrInvalid)
 	// ErrExpired means that the lock has ended by its ttl and its object still exists, or that a renewal came too late and
 	// the lock was deleted for that. Of a renewal or a release it means that the lock was held under the caller's owner

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -85,8 +86,8 @@ func validateReference(ref *v1alpha1.HolderReference) field.ErrorList {
 		switch path := HolderRefPath.Child(name); {
 		case value == "":
 			problems = append(problems, field.Required(path, "a reference needs all four fields"))
-		case len(value) > limit:
-			problems = append(problems, field.TooLong(path, field.OmitValueType{}, limit))
+		case utf8.RuneCountInString(value) > limit: // as the schema counts
+			problems = append(problems, field.TooLongCharacters(path, value, limit))
 		}
 	}
 	bounded("apiVersion", ref.APIVersion, 317)

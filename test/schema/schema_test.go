@@ -2,6 +2,7 @@ package schema_test
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -201,6 +204,79 @@ var _ = Describe("Changing a Lock", func() {
 		Expect(kubernetes.Update(ctx, next)).To(Succeed())
 	})
 })
+
+var _ = Describe("A Lock under a key that an earlier schema allowed", func() {
+	const key, function = "deploy\u200b", "\u00a0f "
+	var lock *v1alpha1.Lock
+
+	BeforeEach(func(ctx context.Context) {
+		restore := dropPatterns(ctx, "key", "function")
+		lock = stamped(key)
+		lock.Spec.Scope, lock.Spec.Function = v1alpha1.ScopeFunction, function
+		lock.Name = lock.Spec.FullKey().ObjectName()
+		Eventually(kubernetes.Create).WithArguments(ctx, lock).Should(Succeed())
+		restore(ctx)
+		Eventually(func(ctx context.Context) error {
+			return kubernetes.Create(ctx, stamped("\u200b"), client.DryRunAll)
+		}).WithContext(ctx).Should(MatchError(ContainSubstring("spec.key in body should match")))
+	})
+
+	It("is renewed, handed on, marked and deleted", func(ctx context.Context) {
+		later := v1alpha1.NewTimestamp(time.Now().Add(time.Hour))
+		lock.Spec.RenewTime, lock.Spec.ExpireTime = &later, new(v1alpha1.NewTimestamp(later.Add(time.Hour)))
+		Expect(kubernetes.Update(ctx, lock)).To(Succeed())
+		lock.Spec.Owner, lock.Spec.AcquireTime = "token-b", &later
+		Expect(kubernetes.Update(ctx, lock)).To(Succeed())
+		before := lock.DeepCopy()
+		lock.Labels, lock.Finalizers = map[string]string{"team": "shop"}, []string{"example.com/keep"}
+		Expect(kubernetes.Patch(ctx, lock, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))).To(Succeed())
+		Expect(kubernetes.Delete(ctx, lock)).To(Succeed())
+		Expect(kubernetes.Get(ctx, client.ObjectKeyFromObject(lock), lock)).To(Succeed())
+		lock.Finalizers = nil
+		Expect(kubernetes.Update(ctx, lock)).To(Succeed())
+		Expect(apierrors.IsNotFound(kubernetes.Get(ctx, client.ObjectKeyFromObject(lock), lock))).To(BeTrue())
+	})
+})
+
+// dropPatterns drops the patterns of fields of spec from the schema that is installed. Restore undoes that.
+func dropPatterns(ctx context.Context, names ...string) (restore func(context.Context)) {
+	GinkgoHelper()
+	const fields = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/"
+	patch := func(ctx context.Context, operation string, patterns map[string]string) {
+		GinkgoHelper()
+		var operations []map[string]string
+		for _, name := range names {
+			operations = append(operations, map[string]string{"op": operation, "path": fields + name + "/pattern", "value": patterns[name]})
+		}
+		text, err := json.Marshal(operations)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(kubernetes.Patch(ctx, definition(), client.RawPatch(types.JSONPatchType, text))).To(Succeed())
+	}
+	installed, patterns := definition(), map[string]string{}
+	Expect(kubernetes.Get(ctx, client.ObjectKeyFromObject(installed), installed)).To(Succeed())
+	versions, _, err := unstructured.NestedSlice(installed.Object, "spec", "versions")
+	Expect(err).NotTo(HaveOccurred())
+	for _, name := range names {
+		version, _ := versions[0].(map[string]any)
+		patterns[name], _, err = unstructured.NestedString(version, "schema", "openAPIV3Schema", "properties", "spec", "properties", name, "pattern")
+		Expect(err).NotTo(HaveOccurred())
+	}
+	patch(ctx, "remove", nil)
+	restore = func(ctx context.Context) {
+		GinkgoHelper()
+		patch(ctx, "add", patterns) // In place of a pattern, too.
+	}
+	DeferCleanup(restore)
+	return restore
+}
+
+// definition names the CRD of Locks.
+func definition() *unstructured.Unstructured {
+	named := &unstructured.Unstructured{}
+	named.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	named.SetName("locks.forrst.dev")
+	return named
+}
 
 var _ = Describe("Looking at Locks", func() {
 	It("selects by key, owner, scope and holder", func(ctx context.Context) {

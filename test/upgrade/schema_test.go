@@ -18,14 +18,18 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// changedOnPurpose are the differences between "from" and this tree that refuse nothing which was not refused before. They
-// go as "from" is moved on.
+// seen is a character of keys that people see, but no white space.
+const seen = `[^\p{Cc}\p{Z}\x{AD}\x{34F}\x{61C}\x{115F}-\x{1160}\x{17B4}-\x{17B5}\x{180B}-\x{180F}\x{200B}-\x{200F}\x{202A}-\x{202E}\x{2060}-\x{206F}` +
+	`\x{3164}\x{FE00}-\x{FE0F}\x{FEFF}\x{FFA0}\x{FFF0}-\x{FFF8}\x{1BCA0}-\x{1BCA3}\x{1D173}-\x{1D17A}\x{E0000}-\x{E0FFF}]`
+
+// changedOnPurpose are the differences between "from" and this tree that refuse nothing which was not refused before, but for
+// new keys that differ from others in what nobody sees. They go as "from" is moved on.
 var changedOnPurpose = map[string]bool{
 	// In place of rules of spec about the token of a grant.
 	`.spec.fencingToken has the new rule self == oldSelf`: true,
-	// In place of rules that refused control characters.
-	`.spec.function has the new pattern ^\P{Cc}*$`: true,
-	`.spec.key has the new pattern ^\P{Cc}*$`:      true,
+	// In place of rules that refused control characters. Locks under keys that they refuse, too, are still written.
+	`.spec.function has the new pattern ^(` + seen + `+(\p{Z}+` + seen + `+)*)?$`: true,
+	`.spec.key has the new pattern ^` + seen + `+(\p{Z}+` + seen + `+)*$`:         true,
 	// In place of the rules of spec about what is stamped, and what a grant keeps.
 	".spec has the new rule (also without oldSelf) " +
 		`optional.of(self).?owner.hasValue() && optional.of(self).?holder.hasValue() && ` +
