@@ -72,9 +72,9 @@ func New() (*Page, error) {
 func (p *Page) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+Path+"{$}", func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, "index.html") })
 	mux.HandleFunc("GET "+Path+"{file}", func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, r.PathValue("file")) })
-	mux.HandleFunc("GET /ui", func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, Path, http.StatusPermanentRedirect)
-	})
+	for from, status := range map[string]int{"/ui": http.StatusPermanentRedirect, "/{$}": http.StatusTemporaryRedirect} {
+		mux.HandleFunc("GET "+from, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, Path, status) })
+	}
 }
 
 func (p *Page) serve(w http.ResponseWriter, r *http.Request, name string) {

@@ -52,8 +52,10 @@ func TestThePage(t *testing.T) {
 			t.Errorf("%s again: %d", path, again.Code)
 		}
 	}
-	if got := get(t, page, "/ui"); got.Code != http.StatusPermanentRedirect || got.Header().Get("Location") != "/ui/" {
-		t.Errorf("/ui: %d %v", got.Code, got.Header())
+	for from, status := range map[string]int{"/ui": http.StatusPermanentRedirect, "/": http.StatusTemporaryRedirect} {
+		if got := get(t, page, from); got.Code != status || got.Header().Get("Location") != "/ui/" {
+			t.Errorf("%s: %d %v", from, got.Code, got.Header())
+		}
 	}
 	for _, path := range []string{"/ui/other.js", "/ui/NOTICE.txt", "/ui/a/b"} {
 		if got := get(t, page, path); got.Code != http.StatusNotFound {
