@@ -42,10 +42,9 @@ type list struct {
 	identity string
 	// waiting has the Jobs that wait; nil if they are not known.
 	waiting map[locks.ID][]locks.WaitingJob
-	// callers counts those that wait through the façade; nil if they are not known. With areMore, there may be
-	// others.
+	// callers counts those that wait through the façade; nil if they are not known. Others may wait unless areAll.
 	callers map[locks.ID]int
-	areMore bool
+	areAll  bool
 }
 
 // orders are what rows can be sorted by. All have namespace and key for the rest.
@@ -79,8 +78,8 @@ The holder is the object that the lock is held for, such as a Pod or a Job, or
 else the service account or the user.
 
 The waiters are Jobs or, with --server, the callers that wait at all replicas of the
-façade: these are not stored in the cluster. Callers with a direct engine of the SDK
-are not counted.
+façade. Without --server these do not show, so there is no 0: - is none that is
+known, and 2+ at least two. Callers with a direct engine of the SDK are never counted.
 
 Owner tokens are left out of all formats.`,
 		Example: `  # The locks of a namespace, and of all
@@ -165,7 +164,7 @@ func (l *list) countCallers(ctx context.Context, backend lock.Backend) {
 		fmt.Fprintf(l.ErrOut, "note: waiters are not counted: %s\n", terminal.Clean(err.Error()))
 		return
 	}
-	l.callers, l.areMore = map[locks.ID]int{}, !isComplete
+	l.callers, l.areAll = map[locks.ID]int{}, isComplete
 	for index := range waiting {
 		l.callers[locks.ID{Namespace: l.namespace, Key: waiting[index].FullKey()}]++
 	}
@@ -298,14 +297,10 @@ func (l *list) cells(rows []*listed) [][]string {
 }
 
 func (l *list) cellsOf(row *listed, times human.Times) []string {
-	waiters := "?"
-	if l.waiting != nil || l.callers != nil {
-		waiters = strconv.Itoa(l.waitersOf(row))
+	cells := []string{
+		row.Key.Bare(), row.HolderState(l.waiting), times.Since(row.Acquired), times.Left(row.Expires),
+		locks.Waiters(l.waitersOf(row), l.areAll), row.Reason,
 	}
-	if l.areMore {
-		waiters += "+"
-	}
-	cells := []string{row.Key.Bare(), row.HolderState(l.waiting), times.Since(row.Acquired), times.Left(row.Expires), waiters, row.Reason}
 	if l.output.isWide() {
 		ttl := human.Never
 		if row.TTL > 0 {

@@ -3,6 +3,7 @@ package locks
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/human"
 	"forrst.dev/lock-operator/lock/jobs"
 )
 
@@ -47,6 +49,18 @@ func WaitingJobs(ctx context.Context, reader client.Reader, namespace string) (m
 		slices.SortFunc(each, func(a, b WaitingJob) int { return a.Turn.Compare(b.Turn) })
 	}
 	return waiting, nil
+}
+
+// Waiters writes how many are known to wait for a lock. Unless these are all, others may: none is then [human.Never], since
+// a zero would say that the line is empty, and more are a number with a plus.
+func Waiters(known int, areAll bool) string {
+	switch {
+	case areAll:
+		return strconv.Itoa(known)
+	case known == 0:
+		return human.Never
+	}
+	return strconv.Itoa(known) + "+"
 }
 
 // LeavingJob is a Job that does not hold its lock, and whose Pods may not have ended. No other Job of the

@@ -287,10 +287,12 @@ func (p *page) waiters() {
 		p.callers()
 		return
 	}
-	if len(p.Waiting) == 0 {
-		p.fact("Waiting", "no Job. Callers that wait by kubectl lock run, by acquire --wait,")
-		p.fact("", "through a façade or with the SDK do not show in the cluster")
+	known := "not known: no Job shows"
+	if len(p.Waiting) > 0 {
+		known = "and perhaps more"
 	}
+	p.fact(first(len(p.Waiting), "Waiting"), "%s. Callers through a façade show with --server,", known)
+	p.fact("", "those that take locks directly, as kubectl lock run does, nowhere")
 }
 
 // callers shows those that wait through a façade.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/cli/human"
+	"forrst.dev/lock-operator/cli/locks"
 	"forrst.dev/lock-operator/cli/terminal"
 )
 
@@ -40,7 +41,7 @@ func (s *Screen) Frame(model *Model, times human.Times) []string {
 	if !seen.isLoaded {
 		return append(lines, "Loading…")
 	}
-	waiting := "?"
+	waiting := human.Never
 	if seen.knowsWaiting {
 		waiting = strconv.Itoa(seen.waitingJobs)
 	}
@@ -76,15 +77,11 @@ func (s *Screen) table(seen *view, times human.Times) []string {
 	}
 	cells := make([][]string, 0, len(seen.rows))
 	for _, row := range seen.rows {
-		waiters := "?"
-		if seen.knowsWaiting {
-			waiters = strconv.Itoa(row.waiters)
-		}
 		left := times.Left(row.Expires)
 		if row.Expires.Sub(times.Now) < soon {
 			left += " !"
 		}
-		line := []string{row.Key.Bare(), row.holder, times.Since(row.Acquired), left, waiters, row.Reason}
+		line := []string{row.Key.Bare(), row.holder, times.Since(row.Acquired), left, locks.Waiters(row.waiters, false), row.Reason}
 		if s.AllNamespaces {
 			line = append([]string{row.Namespace}, line...)
 		}
