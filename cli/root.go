@@ -56,7 +56,8 @@ A lock has a KEY, such as billing:report, in a namespace. One holder has it at a
 time, until it is released or its time is over.
 
 Exit statuses: 0 done; 200 failed; 201 the lock is held; 202 the lock is not held, or was lost;
-203 no answer; 204 refused, or not permitted; 205 wrong arguments; 206 "run" could not start.`,
+203 no answer; 204 refused, or not permitted; 205 wrong arguments; 206 "run" could not prepare
+its command.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl lock"},
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -73,10 +73,11 @@ So does the end of this program by KILL.
 The command has the terminal and gets all signals. The exit status is its own,
 or 128+n if signal n ended it, and else one of
 
-  200  another failure          204  refused, or not permitted
-  201  the lock is held         205  wrong arguments
-  202  the lock was lost        206  the command could not be started
-  203  no answer from the cluster or the façade
+  126  the command cannot be executed    203  no answer from the cluster or the façade
+  127  the command was not found         204  refused, or not permitted
+  200  another failure                   205  wrong arguments
+  201  the lock is held                  206  the command could not be prepared
+  202  the lock was lost
 
 The command finds in its environment FORRST_LOCK_KEY; FORRST_LOCK_FENCING_TOKEN,
 which grows with every holder and lets a receiver refuse late writes; and
@@ -182,8 +183,10 @@ func (o *runOptions) completeOnBusy(flags *pflag.FlagSet) error {
 func (o *runOptions) runFront() error {
 	status, err := supervise.RunFront(supervise.NewClock(), os.Args[1:])
 	switch {
+	case errors.Is(err, supervise.ErrHoldEnded):
+		return o.lost(", and the command was stopped")
 	case errors.Is(err, supervise.ErrSupervisorDied):
-		return failure.New(failure.Failed, err.Error(), fmt.Sprintf("the lock ends by itself, at the latest in %s", o.ttl))
+		return failure.New(failure.Failed, err.Error(), fmt.Sprintf("%s ends by itself if it is held, at the latest in %s", o.key, o.ttl))
 	case err != nil:
 		return failure.New(failure.Failed, err.Error())
 	case status != 0:
@@ -201,7 +204,7 @@ func (o *runOptions) run(ctx context.Context) (err error) {
 	// Before the lock is taken.
 	path, err := exec.LookPath(o.program[0])
 	if err != nil {
-		return failure.New(failure.CannotRun, err.Error(), "give the path of a program; for a script line, run sh -c '…'")
+		return cannotExecute(err, o.key+" was not taken")
 	}
 	var held *lock.Held
 	err = supervisor.Prepare(ctx, func(ctx context.Context) (err error) {
@@ -217,7 +220,7 @@ func (o *runOptions) run(ctx context.Context) (err error) {
 	outcome, err := o.runHolding(supervisor, path, held)
 	released := held.Release(ctx)
 	if err != nil {
-		return failure.New(failure.CannotRun, err.Error(), "the lock was released")
+		return o.notStarted(err, released)
 	}
 	return o.result(outcome, released)
 }
@@ -352,30 +355,55 @@ func (o *runOptions) writeToken(supervisor *supervise.Supervisor, held *lock.Hel
 	return folder, file, nil
 }
 
+// notStarted is the result of a run whose command was not started. Released is what the release of the lock has returned.
+func (o *runOptions) notStarted(err, released error) error {
+	if errors.Is(err, supervise.ErrHoldEnded) {
+		return o.lost(" before the command was started")
+	}
+	if _, isUnexecuted := errors.AsType[*exec.Error](err); isUnexecuted {
+		return cannotExecute(err, o.end(released))
+	}
+	return failure.New(failure.CannotRun, err.Error()+"; "+o.end(released))
+}
+
 // result is that of a command that has run. Released is what the release of the lock has returned.
 func (o *runOptions) result(outcome supervise.Outcome, released error) error {
-	wasLost := outcome.WasStopped || errors.Is(released, lock.ErrNotHeld) || errors.Is(released, lock.ErrOwnerMismatch) ||
-		errors.Is(released, lock.ErrForceReleased) || errors.Is(released, lock.ErrTakenOver)
 	switch {
 	case errors.Is(outcome.Cause, supervise.ErrFrontGone):
-		end := o.key + " was released"
-		if released != nil {
-			end = fmt.Sprintf("%s was not released: %v; it ends by itself, at the latest in %s", o.key, released, o.ttl)
-		}
-		return failure.New(failure.Failed, outcome.Cause.Error()+"; the command was killed, and "+end)
-	case wasLost && o.policy.OnLost != supervise.OnLostIgnore && (outcome.WasStopped || outcome.Status == 0):
-		what := o.key + " was lost while the command ran"
-		if outcome.WasStopped {
-			what = o.key + " was lost, and the command was stopped"
-		}
-		return failure.New(failure.NotHeld, what, "see who holds it now, and releases by force: "+o.session.Command("who", o.key))
+		return failure.New(failure.Failed, outcome.Cause.Error()+"; the command was killed, and "+o.end(released))
+	case outcome.WasStopped:
+		return o.lost(", and the command was stopped")
+	case wasLost(released) && o.policy.OnLost != supervise.OnLostIgnore && outcome.Status == 0:
+		return o.lost(" while the command ran")
 	case released != nil:
-		fmt.Fprintf(o.session.ErrOut, "warning: %v; it ends by itself, at the latest in %s\n", released, o.ttl)
+		fmt.Fprintf(o.session.ErrOut, "warning: %s\n", o.end(released))
 	}
 	if outcome.Status != 0 {
 		return failure.SilentError(outcome.Status)
 	}
 	return nil
+}
+
+// lost is the result of a run whose lock was lost, whichever process has seen it first.
+func (o *runOptions) lost(how string) error {
+	return failure.New(failure.NotHeld, o.key+" was lost"+how, "see who holds it now, and releases by force: "+o.session.Command("who", o.key))
+}
+
+// end says how the lock ended, by what its release has returned.
+func (o *runOptions) end(released error) string {
+	switch {
+	case released == nil:
+		return o.key + " was released"
+	case wasLost(released):
+		return fmt.Sprintf("%s was lost before: %v", o.key, released)
+	}
+	return fmt.Sprintf("%s was not released: %v; it ends by itself, at the latest in %s", o.key, released, o.ttl)
+}
+
+// wasLost reports whether a release found that the lock was not held any more.
+func wasLost(released error) bool {
+	return errors.Is(released, lock.ErrNotHeld) || errors.Is(released, lock.ErrOwnerMismatch) ||
+		errors.Is(released, lock.ErrForceReleased) || errors.Is(released, lock.ErrTakenOver)
 }
 
 // hold is a lock as package supervise sees it.

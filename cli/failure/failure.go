@@ -12,7 +12,7 @@ import (
 
 // Code is an exit status of kubectl-lock. All of them are from 200 on, where programs
 // and shells have none, so that "run" can pass on the status of its command. 128+n says
-// that signal n ended a command.
+// that signal n ended a command, and 126 or 127 that "run" could not execute it.
 type Code int
 
 // The exit statuses. Zero is success.
@@ -32,7 +32,8 @@ const (
 	Refused Code = 204
 	// Usage says that the arguments are wrong. Nothing was done.
 	Usage Code = 205
-	// CannotRun says that the command of "run" could not be started. The lock was released.
+	// CannotRun says that "run" could not prepare its command, as without room for the owner token. The lock was released.
+	// A command that cannot be executed has a status of its own, as "env" has.
 	CannotRun Code = 206
 )
 

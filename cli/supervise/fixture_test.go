@@ -287,8 +287,8 @@ func (r *running) pids() []int {
 	return pids
 }
 
-// wantStatus waits for the front.
-func (r *running) wantStatus(want int) {
+// wantStatus waits for the front, and for texts on stderr.
+func (r *running) wantStatus(want int, texts ...string) {
 	r.t.Helper()
 	err := r.front.Wait()
 	status := r.front.ProcessState.ExitCode()
@@ -299,6 +299,11 @@ func (r *running) wantStatus(want int) {
 	}
 	if status != want {
 		r.t.Errorf("exit status %d, want %d; stderr: %s", status, want, r.errors)
+	}
+	for _, text := range texts {
+		if !strings.Contains(r.errors.String(), text) {
+			r.t.Errorf("stderr has no %q: %s", text, r.errors)
+		}
 	}
 }
 

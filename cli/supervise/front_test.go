@@ -4,13 +4,20 @@ package supervise
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -43,6 +50,19 @@ func TestFrontPassesSignalsOn(t *testing.T) {
 	kill(t, r.front.Process.Pid, syscall.SIGTERM)
 	r.wantNothingLeft()
 	r.wantStatus(0)
+}
+
+func TestTheDocumentNamesTheSignalsThatAreNotPassedOn(t *testing.T) {
+	var names []string
+	for number := syscall.Signal(1); number <= lastRealTimeSignal; number++ {
+		if name := unix.SignalName(number); name != "" && !slices.Contains(passedOn(), os.Signal(number)) {
+			names = append(names, strings.TrimPrefix(name, "SIG"))
+		}
+	}
+	want := fmt.Sprintf("The signals %s and 32 to %d are not passed on", strings.Join(names, ", "), firstRealTimeSignal-1)
+	if document, err := os.ReadFile("../../docs/cli-run.md"); err != nil || !strings.Contains(string(document), want) {
+		t.Errorf("it does not say %q: %v", want, err)
+	}
 }
 
 func TestSignalsReachTheWholeGroup(t *testing.T) {
@@ -242,7 +262,7 @@ func TestKillOfEachProcess(t *testing.T) {
 		r, supervisor, _, _, _ := startFamily(t)
 		kill(t, supervisor, syscall.SIGKILL)
 		r.wantNothingLeft()
-		r.wantStatus(diedStatus)
+		r.wantStatus(diedStatus, "the command was killed")
 	})
 	t.Run("command, and its descendants live on", func(t *testing.T) {
 		r, _, command, child, daemon := startFamily(t)
@@ -287,6 +307,16 @@ func TestKillOfEachProcess(t *testing.T) {
 		r.wantNothingLeft()
 		r.wantStatus(-9)
 	})
+	t.Run("supervisor, while it waits for what the command has left", func(t *testing.T) {
+		r := start(t, nil, "sh", "-c", "setsid sleep 1000 & echo pids $PPID; exit 3")
+		supervisor := r.pids()[0]
+		if got := r.line()[0]; got != "leftover" {
+			t.Fatalf("got %q", got)
+		}
+		kill(t, supervisor, syscall.SIGKILL)
+		r.wantNothingLeft()
+		r.wantStatus(diedStatus, "the command had ended")
+	})
 	t.Run("supervisor, while the command is stopped", func(t *testing.T) {
 		r, supervisor, command, _, _ := startFamily(t)
 		kill(t, command, syscall.SIGSTOP)
@@ -322,7 +352,7 @@ func TestKillOfEachProcess(t *testing.T) {
 		r := start(t, nil, "wait")
 		kill(t, r.pids()[0], syscall.SIGKILL)
 		r.wantNothingLeft()
-		r.wantStatus(diedStatus)
+		r.wantStatus(diedStatus, "no command was started")
 		r = start(t, nil, "wait")
 		r.line()
 		kill(t, r.front.Process.Pid, syscall.SIGKILL)
@@ -336,7 +366,67 @@ func TestAStoppedSupervisorIsKilled(t *testing.T) {
 	r, supervisor, _, _, _ := startFamily(t, ttlVariable+"=6s")
 	kill(t, supervisor, syscall.SIGSTOP)
 	r.wantNothingLeft()
-	r.wantStatus(diedStatus)
+	r.wantStatus(lostStatus)
+}
+
+// How the supervisor ended says nothing of the hold: the time does.
+func TestWhatBecomesOfTheHoldOfAKilledSupervisor(t *testing.T) {
+	const killAt = time.Hour
+	for name, test := range map[string]struct {
+		killAt, now time.Duration
+		want        error
+	}{
+		"before it ends":                     {killAt, killAt - 1, ErrSupervisorDied},
+		"as it ends":                         {killAt, killAt, ErrHoldEnded},
+		"after a suspension":                 {killAt, 2 * killAt, ErrHoldEnded},
+		"as it releases, after a suspension": {0, 2 * killAt, ErrSupervisorDied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &front{clock: &testClock{now: test.now}, deadline: &deadline{at: new(atomic.Int64)}}
+			f.deadline.set(test.killAt)
+			f.status = unix.WaitStatus(syscall.SIGKILL)
+			if _, err := f.finish(nil); !errors.Is(err, test.want) {
+				t.Errorf("got %v, want %v", err, test.want)
+			}
+		})
+	}
+}
+
+// The supervisor may be stopped while it starts the command.
+func TestTheDeadlineIsWatchedBeforeTheCommandIsStarted(t *testing.T) {
+	clock := &testClock{now: time.Hour}
+	near, far := net.Pipe()
+	var told []kind
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for decoder := json.NewDecoder(far); ; {
+			var next message
+			if decoder.Decode(&next) != nil {
+				return
+			}
+			told = append(told, next.Kind)
+		}
+	}()
+	supervisor := &Supervisor{clock: clock, front: &link{conn: near, deadline: &deadline{at: new(atomic.Int64)}}}
+	hold := &testHold{clock: clock}
+	hold.prolong(testTTL)
+	policy, _ := NewPolicy(OnLostKill, testTTL, testGrace)
+	if _, err := supervisor.Run(Command{Path: "/nonexistent"}, hold, policy, Events{}); err == nil {
+		t.Error("it was started")
+	}
+	_ = near.Close()
+	if <-ended; !slices.Equal(told, []kind{kindStarting}) {
+		t.Errorf("the front was told %q", told)
+	}
+
+	timer := &testTimer{clock: clock, c: make(chan struct{}, 1)}
+	f := &front{clock: clock, timer: timer, deadline: &deadline{at: new(atomic.Int64)}}
+	f.deadline.set(2 * time.Hour)
+	f.handle(message{Kind: kindStarting})
+	if timer.at != 2*time.Hour {
+		t.Errorf("the front looks again at %s", timer.at)
+	}
 }
 
 // A front that is stopped does not have the hold end.

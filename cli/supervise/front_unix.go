@@ -16,13 +16,11 @@ import (
 // HasFront says that commands are run by two processes here; see [RunFront].
 const HasFront = true
 
-// ErrSupervisorDied means that the supervisor ended by a signal, or was killed for being late.
-var ErrSupervisorDied = errors.New("the process that kept the lock has died; the command was killed")
-
 // RunFront starts this program again with the arguments, as the supervisor, and returns its exit status when it
 // and all that it has started have ended. Passes signals on, stops and continues with the command, and
-// kills what is left when the supervisor dies. Must be called once, by a program that has no other
-// children.
+// kills what is left when the supervisor dies, or does not prolong the hold in time. The error matches [ErrHoldEnded]
+// if that was at the end of the hold or later, and else [ErrSupervisorDied]. Must be called once, by a program that has
+// no other children.
 func RunFront(clock Clock, args []string) (status int, err error) {
 	// The supervisor is told when the thread ends that started it.
 	runtime.LockOSThread()
@@ -33,7 +31,7 @@ func RunFront(clock Clock, args []string) (status int, err error) {
 	signals, children, stopSignals := notify()
 	defer stopSignals()
 	ignoreTerminalOutput()
-	f := &front{clock: clock, group: unix.Getpgrp(), tree: newTree(), terminal: openTerminal()}
+	f := &front{clock: clock, group: unix.Getpgrp(), tree: newTree(), terminal: openTerminal(), fate: "no command was started"}
 	defer f.terminal.close()
 	f.terminal.save()
 	near, err := f.start(args)
@@ -66,12 +64,13 @@ type front struct {
 	status     unix.WaitStatus
 	// command is the process group of the command while that runs, or zero.
 	command int
+	// fate is what becomes of the command if the supervisor is killed now.
+	fate string
 	// hadTerminal says that the command was given the terminal at some time.
 	hadTerminal bool
 	// endedBy is the signal that has ended the command.
 	endedBy  syscall.Signal
 	deadline *deadline
-	isLate   bool
 	scratch  []string
 }
 
@@ -153,7 +152,7 @@ func (f *front) reap() bool {
 
 // hasLeftover kills what a supervisor has left that could not do so itself.
 func (f *front) hasLeftover() bool {
-	if f.status.Exited() && !f.isLate {
+	if f.status.Exited() {
 		return false
 	}
 	if f.command > 0 && !f.tree.isComplete() {
@@ -168,14 +167,18 @@ func (f *front) finish(messages <-chan message) (status int, err error) {
 		f.handle(next)
 	}
 	f.takeTerminal()
-	if f.status.Exited() && !f.isLate {
+	if f.status.Exited() {
 		f.interruptGroup()
 		return f.status.ExitStatus(), nil
 	}
 	for _, path := range f.scratch {
 		_ = os.RemoveAll(path)
 	}
-	return 0, ErrSupervisorDied
+	// The supervisor would have told, but after a suspension either process may be the first to see it.
+	if f.isOverdue() {
+		return 0, ErrHoldEnded
+	}
+	return 0, fmt.Errorf("%w; %s", ErrSupervisorDied, f.fate)
 }
 
 // orClosed returns a closed channel for nil.
@@ -191,15 +194,17 @@ func orClosed(messages <-chan message) <-chan message {
 // handle acts on a message of the supervisor.
 func (f *front) handle(m message) {
 	switch m.Kind {
+	case kindStarting:
+		f.fate = "the command was killed"
+		f.checkDeadline()
 	case kindStarted:
 		f.command, f.hadTerminal = m.PID, m.IsForeground
-		f.checkDeadline()
 	case kindStopped:
 		f.commandStopped(m.Signal)
 	case kindEnded:
 		f.endedBy = m.Signal
 		f.takeTerminal()
-		f.command = 0
+		f.command, f.fate = 0, "the command had ended"
 	case kindScratch:
 		f.scratch = append(f.scratch, m.Path)
 	}
@@ -211,12 +216,17 @@ func (f *front) checkDeadline() {
 	killAt := f.deadline.get()
 	switch {
 	case f.hasEnded || killAt == 0:
-	case f.clock.Now() < killAt:
-		f.timer.Set(killAt)
-	default:
-		f.isLate = true
+	case f.isOverdue():
 		f.tree.signal(syscall.SIGKILL)
+	default:
+		f.timer.Set(killAt)
 	}
+}
+
+// isOverdue reports whether the hold is about to end, or has ended, and something of the command may be left.
+func (f *front) isOverdue() bool {
+	killAt := f.deadline.get()
+	return killAt != 0 && f.clock.Now() >= killAt
 }
 
 // passOn sends a signal to the supervisor, which passes it on to the command.

@@ -108,7 +108,7 @@ func RunGuard(clock Clock) (status int) {
 			group = told.PID
 		case kindEnded:
 			group = 0 // another group may get its number
-		case kindStopped:
+		case kindStarting, kindStopped:
 		}
 	}
 	kill := func() (killed int) {

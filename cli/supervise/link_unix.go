@@ -36,10 +36,13 @@ type message struct {
 type kind string
 
 const (
-	kindStarted kind = "started"
-	kindStopped kind = "stopped"
-	kindEnded   kind = "ended"
-	kindScratch kind = "scratch"
+	// kindStarting has the front watch the deadline. The supervisor may be stopped before it can tell that the command
+	// was started.
+	kindStarting kind = "starting"
+	kindStarted  kind = "started"
+	kindStopped  kind = "stopped"
+	kindEnded    kind = "ended"
+	kindScratch  kind = "scratch"
 )
 
 // minDescriptor keeps what the supervisor inherits from the descriptors that a caller hands to its command.

@@ -28,8 +28,8 @@ const (
 // ttlVariable is the ttl of a hold that the supervisor prolongs at each third of it.
 const ttlVariable = "SUPERVISE_TEST_TTL"
 
-// diedStatus is the exit status of a front whose supervisor died.
-const diedStatus = 200
+// diedStatus is the exit status of a front whose supervisor was killed, and lostStatus that of one whose hold has ended.
+const diedStatus, lostStatus = 200, 202
 
 func TestMain(m *testing.M) {
 	if IsGuard() {
@@ -56,6 +56,9 @@ func program() int {
 		status, err := RunFront(NewClock(), os.Args[1:])
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
+			if errors.Is(err, ErrHoldEnded) {
+				return lostStatus
+			}
 			return diedStatus
 		}
 		return status

@@ -52,7 +52,8 @@ func TestCommandThatCannotBeStarted(t *testing.T) {
 		}
 		hold := &testHold{clock: clock, lost: make(chan struct{})}
 		hold.prolong(testTTL)
-		if _, err := supervisor.Run(Command{Path: path, Args: []string{path}}, hold, policy, Events{}); !errors.Is(err, want) {
+		_, err = supervisor.Run(Command{Path: path, Args: []string{path}}, hold, policy, Events{})
+		if _, isUnexecuted := errors.AsType[*exec.Error](err); !isUnexecuted || !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", path, err, want)
 		}
 		_ = supervisor.Close()
@@ -156,9 +157,8 @@ func TestStop(t *testing.T) {
 		supervisor, _ := Attach(clock)
 		hold := &testHold{clock: clock, lost: make(chan struct{})}
 		hold.prolong(testGrace)
-		outcome, err := supervisor.Run(Command{Path: "/nonexistent"}, hold, policy, Events{})
-		if err != nil || !outcome.WasStopped {
-			t.Errorf("got %+v, %v", outcome, err)
+		if _, err := supervisor.Run(Command{Path: "/nonexistent"}, hold, policy, Events{}); !errors.Is(err, ErrHoldEnded) {
+			t.Errorf("got %v", err)
 		}
 		_ = supervisor.Close()
 	})

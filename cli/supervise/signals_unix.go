@@ -9,7 +9,8 @@ import (
 )
 
 // passedOn are the signals that the command gets instead of this process. KILL and STOP cannot be caught, CHLD
-// is about the command, and PROF and URG are the Go runtime's own.
+// is about the command, TTIN and TTOU are about the terminal of this process, a PIPE cannot be told from that of a
+// write of this process, and PROF and URG are the Go runtime's own.
 func passedOn() []os.Signal {
 	signals := []os.Signal{
 		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS,

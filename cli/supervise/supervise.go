@@ -62,6 +62,14 @@ type Outcome struct {
 	Cause error
 }
 
+var (
+	// ErrHoldEnded says that the hold ended, or was about to, before the command was started or before it ended.
+	ErrHoldEnded = errors.New("the hold ended before the command")
+	// ErrSupervisorDied says that the supervisor was killed while the hold lasted. Its text goes on with what has become
+	// of the command.
+	ErrSupervisorDied = errors.New("the process that kept the lock was killed")
+)
+
 // ErrFrontGone is the cause of a context that ended because the front process was killed.
 var ErrFrontGone = errors.New("the process that started this one was killed")
 

@@ -5,8 +5,8 @@ package supervise
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"syscall"
 	"time"
@@ -101,8 +101,8 @@ func (s *Supervisor) answerStop(sent syscall.Signal) {
 
 // Run runs the command until it and, as far as the operating system permits, its descendants have ended. It
 // stops them by the policy when the hold is about to end, and by KILL if the front process ends. An error
-// means that the command was not started; it matches [os.ErrNotExist] or [os.ErrPermission] if the file is not
-// there or is no program.
+// means that the command was not started: it matches [ErrHoldEnded] if there was no time for that, and is an
+// [*exec.Error] if the operating system did not execute the file.
 func (s *Supervisor) Run(command Command, hold Hold, policy Policy, events Events) (Outcome, error) {
 	// A command ends with the thread that started it.
 	runtime.LockOSThread()
@@ -121,10 +121,11 @@ func (s *Supervisor) Run(command Command, hold Hold, policy Policy, events Event
 	r.timer = s.clock.NewTimer()
 	defer r.timer.Close()
 	if stage, _ := policy.At(hold.Left()); stage != StageRun {
-		return Outcome{Status: 128 + int(syscall.SIGKILL), WasStopped: true}, nil
+		return Outcome{}, ErrHoldEnded
 	}
 	defer r.front.setDeadline(0)
 	r.advance() // the front knows when to kill before there is anything to kill
+	r.front.send(message{Kind: kindStarting})
 	if err := r.start(command); err != nil {
 		return Outcome{}, err
 	}
@@ -179,7 +180,7 @@ func (r *run) start(command Command) error {
 	}
 	pid, err := forkCommand(command.Path, command.Args, &syscall.ProcAttr{Env: command.Env, Files: []uintptr{0, 1, 2}, Sys: attributes})
 	if err != nil {
-		return fmt.Errorf("start %s: %w", command.Path, err)
+		return &exec.Error{Name: command.Path, Err: err}
 	}
 	r.pid, r.tree.leader, r.tree.hasLeader = pid, pid, true
 	started := message{Kind: kindStarted, PID: pid, IsForeground: isForeground}

@@ -15,9 +15,6 @@ import (
 // HasFront says that commands are run by one process here.
 const HasFront = false
 
-// ErrSupervisorDied is not returned on Windows.
-var ErrSupervisorDied = errors.New("the process that kept the lock has died")
-
 // RunFront is not supported on Windows.
 func RunFront(Clock, []string) (status int, err error) { return 0, errors.ErrUnsupported }
 
@@ -69,10 +66,12 @@ func (s *Supervisor) Prepare(ctx context.Context, fn func(ctx context.Context) e
 }
 
 // Run runs the command in a job object until it and all processes that it has started have ended. There is
-// no TERM: both stages of the policy end the job. The console sends ^C to the command itself.
+// no TERM: both stages of the policy end the job. The console sends ^C to the command itself. An error
+// means that the command was not started: it matches [ErrHoldEnded] if there was no time for that, and is an
+// [*exec.Error] if the operating system did not execute the file.
 func (s *Supervisor) Run(command Command, hold Hold, policy Policy, events Events) (Outcome, error) {
 	if stage, _ := policy.At(hold.Left()); stage != StageRun {
-		return Outcome{Status: 1, WasStopped: true}, nil
+		return Outcome{}, ErrHoldEnded
 	}
 	job, err := newJob()
 	if err != nil {
@@ -82,7 +81,7 @@ func (s *Supervisor) Run(command Command, hold Hold, policy Policy, events Event
 	//nolint:gosec,noctx // running it is the purpose, and the job ends it
 	child := &exec.Cmd{Path: command.Path, Args: command.Args, Env: command.Env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	if err := child.Start(); err != nil {
-		return Outcome{}, fmt.Errorf("start %s: %w", command.Path, err)
+		return Outcome{}, &exec.Error{Name: command.Path, Err: err}
 	}
 	if err := job.add(child.Process.Pid); err != nil {
 		_ = child.Process.Kill()

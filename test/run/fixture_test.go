@@ -124,14 +124,24 @@ func (r *started) line() []string {
 	return strings.Fields(line)
 }
 
-// supervisor returns the number of the supervisor: the first word of the next line.
+// pids returns the numbers of the next line.
+func (r *started) pids() []int {
+	r.t.Helper()
+	var pids []int
+	for _, word := range r.line() {
+		pid, err := strconv.Atoi(word)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// supervisor returns the number of the supervisor: the first of the next line.
 func (r *started) supervisor() int {
 	r.t.Helper()
-	pid, err := strconv.Atoi(r.line()[0])
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return pid
+	return r.pids()[0]
 }
 
 // end waits for all processes, and returns the exit status; minus the signal if one has ended the front.

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -169,12 +172,47 @@ func TestASignalEndsTheWait(t *testing.T) {
 
 func TestACommandThatCannotBeStarted(t *testing.T) {
 	service := newService(t)
-	service.start(t, key, "--", "/nonexistent").wantEnd(206)
-	service.start(t, key, "--", "no-such-program-here").wantEnd(206)
 	service.start(t, key, "--").wantEnd(205, "--")
 	service.start(t, key).wantEnd(205, "--")
 	service.start(t, "--", "true").wantEnd(205, "KEY")
 	service.wantFree(t)
+}
+
+// env tells its callers by two statuses, and says of a script what run says.
+func TestACommandThatCannotBeExecuted(t *testing.T) {
+	service, folder := newService(t), t.TempDir()
+	write := func(name, content string, mode os.FileMode) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(content), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	text := write("text", "text", 0o600)
+	for name, test := range map[string]struct {
+		path   string
+		status int
+		texts  []string
+	}{
+		"no file":                  {"/nonexistent", 127, []string{"no such file or directory", "backup was not taken"}},
+		"no program of the name":   {"no-such-program-here", 127, []string{"no-such-program-here", "backup was not taken"}},
+		"no right":                 {text, 126, []string{"permission denied", "backup was not taken"}},
+		"a folder":                 {folder, 126, []string{"is a directory", "backup was not taken"}},
+		"a script of Windows":      {write("crlf", "#!/bin/sh\r\nexit\r\n", 0o700), 127, []string{`crlf cannot be executed: its interpreter "/bin/sh\r" was not found`, "backup was released", "as on Windows"}},
+		"no interpreter":           {write("none", "#! /nonexistent\t-e\n", 0o700), 127, []string{`its interpreter "/nonexistent"`, "backup was released"}},
+		"no right to interpret":    {write("forbidden", "#!"+text+"\n", 0o700), 126, []string{"permission denied", "backup was released"}},
+		"a program for no machine": {write("program", "\x7fELF", 0o700), 126, []string{"exec format error", "backup was released", runtime.GOARCH}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			service.start(t, key, "--", test.path).wantEnd(test.status, test.texts...)
+			service.wantFree(t)
+			env := exec.CommandContext(t.Context(), "env", test.path)
+			// It hands a program for another machine to sh.
+			if _ = env.Run(); test.texts[0] != "exec format error" && env.ProcessState.ExitCode() != test.status {
+				t.Errorf("the status of env is %d", env.ProcessState.ExitCode())
+			}
+		})
+	}
 }
 
 func TestAServiceThatDoesNotAnswer(t *testing.T) {
@@ -309,8 +347,31 @@ func TestTheCommandOfAStoppedSupervisorEndsBeforeTheLock(t *testing.T) {
 	service := newService(t)
 	r, lastBeat := service.startBeating(t, "--ttl", safeTTL.String())
 	kill(t, r.supervisor(), syscall.SIGSTOP)
-	r.wantEnd(200)
+	r.wantEnd(202, "backup was lost, and the command was stopped")
 	service.wantBefore(t, lastBeat())
+}
+
+// All processes stop, as those of a frozen container do, and go on after the lock has expired. Either process of run may
+// be the first to see that.
+func TestASuspensionBeyondTheTTL(t *testing.T) {
+	for _, first := range []string{"front", "supervisor"} {
+		t.Run(first+" first", func(t *testing.T) {
+			t.Parallel()
+			service := newService(t)
+			r := service.start(t, key, "--ttl", safeTTL.String(), "--", "sh", "-c", "echo $PPID $$; sleep 1000 & wait")
+			pids := r.pids()
+			supervisor, command, front := pids[0], pids[1], r.front.Process.Pid
+			for _, each := range []int{supervisor, -command, front} {
+				kill(t, each, syscall.SIGSTOP)
+			}
+			<-time.After(time.Until(service.All()[0].Spec.ExpireTime.Time))
+			if first == "supervisor" {
+				kill(t, supervisor, syscall.SIGCONT)
+			}
+			kill(t, front, syscall.SIGCONT)
+			r.wantEnd(202, "backup was lost, and the command was stopped")
+		})
+	}
 }
 
 func TestKills(t *testing.T) {
