@@ -44,7 +44,7 @@ func cannotExecute(err error, end string) error {
 
 // missingFor says what an existing file needs that the operating system has not found, and what to do.
 func missingFor(path string) (missing, remedy string, isThere bool) {
-	file, err := os.Open(path) //nolint:gosec // the user's own command
+	file, err := os.Open(path)
 	if err != nil {
 		return "", "", false
 	}

@@ -189,6 +189,18 @@ func TestACommandThatCannotBeExecuted(t *testing.T) {
 		return path
 	}
 	text := write("text", "text", 0o600)
+	program, err := exec.LookPath("env")
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unloadable := strings.Replace(string(loaded), "/ld-linux", "/no-linux", 1)
+	if unloadable == string(loaded) {
+		t.Fatalf("%s has no loader of glibc", program)
+	}
 	for name, test := range map[string]struct {
 		path   string
 		status int
@@ -200,6 +212,7 @@ func TestACommandThatCannotBeExecuted(t *testing.T) {
 		"a folder":                 {folder, 126, []string{"is a directory", "backup was not taken"}},
 		"a script of Windows":      {write("crlf", "#!/bin/sh\r\nexit\r\n", 0o700), 127, []string{`crlf cannot be executed: its interpreter "/bin/sh\r" was not found`, "backup was released", "as on Windows"}},
 		"no interpreter":           {write("none", "#! /nonexistent\t-e\n", 0o700), 127, []string{`its interpreter "/nonexistent"`, "backup was released"}},
+		"no loader":                {write("loaded", unloadable, 0o700), 127, []string{"loaded cannot be executed: its loader was not found", "backup was released"}},
 		"no right to interpret":    {write("forbidden", "#!"+text+"\n", 0o700), 126, []string{"permission denied", "backup was released"}},
 		"a program for no machine": {write("program", "\x7fELF", 0o700), 126, []string{"exec format error", "backup was released", runtime.GOARCH}},
 	} {
