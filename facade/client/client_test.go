@@ -115,7 +115,7 @@ func TestEveryAcquisitionHasItsOwnOwner(t *testing.T) {
 }
 
 func TestKeysOfAllKinds(t *testing.T) {
-	for _, key := range []string{"k", "lock:k", "forrst_lock:k", "lock:lock:k", "a/b~c", `"quoted" \ <&>`, "Ключ 🔑", "U\u0308", "\u2028", strings.Repeat("k", 512)} {
+	for _, key := range []string{"k", "lock:k", "forrst_lock:k", "lock:lock:k", "a/b~c", `"quoted" \ <&>`, "Ключ 🔑", "U\u0308", "a\u2028b", strings.Repeat("k", 512)} {
 		for _, function := range []string{"", "f", "urn:x:fn:y", "U\u0308"} {
 			f := newFixture(t)
 			request := forKey(key)

@@ -43,7 +43,7 @@ func AdmitCreate(job *batchv1.Job, limits Limits, now time.Time) (warnings []str
 	if !IsLocked(job) {
 		return nil, problems
 	}
-	_, malformed := parseNewTerms(job.Annotations, limits)
+	_, malformed := parseTerms(job.Annotations, limits, v1alpha1.ValidateKey)
 	problems = append(problems, malformed...)
 	problems = append(problems, checkNames(nil, job.Annotations)...)
 	problems = append(problems, foreignManagers(job)...)

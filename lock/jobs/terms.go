@@ -60,52 +60,47 @@ func (t Terms) FullKey() v1alpha1.FullKey { return v1alpha1.NewFullKey(t.Scope, 
 // ParseTerms reads the annotations of a Job and reports each malformed one, with its path. An earlier release may have
 // admitted the Job.
 func ParseTerms(annotations map[string]string, limits Limits) (Terms, field.ErrorList) {
-	parser := termsParser{annotations: annotations, checkName: v1alpha1.ValidateStoredKey}
-	return parser.parse(limits)
+	return parseTerms(annotations, limits, v1alpha1.ValidateStoredKey)
 }
 
-// parseNewTerms is [ParseTerms] for a Job that is created, whose lock must have a valid key.
-func parseNewTerms(annotations map[string]string, limits Limits) (Terms, field.ErrorList) {
-	parser := termsParser{annotations: annotations, checkName: v1alpha1.ValidateKey}
-	return parser.parse(limits)
-}
-
-func (p *termsParser) parse(limits Limits) (Terms, field.ErrorList) {
+// parseTerms is [ParseTerms] with the rule for key and function.
+func parseTerms(annotations map[string]string, limits Limits, checkName func(string) error) (Terms, field.ErrorList) {
+	parser := termsParser{annotations: annotations, checkName: checkName}
 	unsetTTL := DefaultTTL
 	if limits.MaxTTL != 0 {
 		unsetTTL = min(unsetTTL, limits.MaxTTL)
 	}
 	terms := Terms{
 		Scope:       v1alpha1.ScopeGlobal,
-		Key:         p.annotations[v1alpha1.LockKeyAnnotation],
-		Function:    p.annotations[v1alpha1.LockFunctionAnnotation],
-		TTL:         p.duration(v1alpha1.LockTTLAnnotation, unsetTTL),
+		Key:         annotations[v1alpha1.LockKeyAnnotation],
+		Function:    annotations[v1alpha1.LockFunctionAnnotation],
+		TTL:         parser.duration(v1alpha1.LockTTLAnnotation, unsetTTL),
 		Policy:      PolicyWait,
-		WaitTimeout: p.duration(v1alpha1.LockWaitTimeoutAnnotation, 0),
-		Priority:    p.priority(),
+		WaitTimeout: parser.duration(v1alpha1.LockWaitTimeoutAnnotation, 0),
+		Priority:    parser.priority(),
 	}
-	if policy, ok := p.annotations[v1alpha1.LockPolicyAnnotation]; ok {
+	if policy, ok := annotations[v1alpha1.LockPolicyAnnotation]; ok {
 		terms.Policy = Policy(policy)
 	}
-	if scope, ok := p.annotations[v1alpha1.LockScopeAnnotation]; ok {
+	if scope, ok := annotations[v1alpha1.LockScopeAnnotation]; ok {
 		terms.Scope = v1alpha1.Scope(scope)
 	}
-	p.checkIdentity(&terms)
-	p.checkTTL(terms.TTL, limits)
+	parser.checkIdentity(&terms)
+	parser.checkTTL(terms.TTL, limits)
 	switch terms.Policy {
 	case PolicyWait:
 	case PolicySkip, PolicyFail:
 		if terms.WaitTimeout != 0 {
-			p.refuse(v1alpha1.LockWaitTimeoutAnnotation, fmt.Sprintf("is for the policy %s only; a Job with the policy %s does not wait", PolicyWait, terms.Policy))
+			parser.refuse(v1alpha1.LockWaitTimeoutAnnotation, fmt.Sprintf("is for the policy %s only; a Job with the policy %s does not wait", PolicyWait, terms.Policy))
 		}
 	default:
-		p.problems = append(p.problems, field.NotSupported(annotationPath(v1alpha1.LockPolicyAnnotation), terms.Policy,
+		parser.problems = append(parser.problems, field.NotSupported(annotationPath(v1alpha1.LockPolicyAnnotation), terms.Policy,
 			[]Policy{PolicyWait, PolicySkip, PolicyFail}))
 	}
 	if terms.WaitTimeout > maxWaitTimeout {
-		p.refuse(v1alpha1.LockWaitTimeoutAnnotation, "must be at most 8784h; leave it out to wait without end")
+		parser.refuse(v1alpha1.LockWaitTimeoutAnnotation, "must be at most 8784h; leave it out to wait without end")
 	}
-	return terms, p.problems
+	return terms, parser.problems
 }
 
 func annotationPath(name string) *field.Path {

@@ -47,7 +47,7 @@ func TestTheTokenStaysInMemory(t *testing.T) {
 // attacks are texts that try to become a script, an element or an address.
 var attacks = []string{
 	`<img src=x onerror="window.hit=1">`, `"><script>window.hit=1</script>`, `javascript:window.hit=1`,
-	`'-alert(1)-'`, `</title><svg onload=window.hit=1>`, `{{constructor.constructor('window.hit=1')()}}`, "\u202egnissim", `%3Cscript%3E`, `../../x?y#z`,
+	`'-alert(1)-'`, `</title><svg onload=window.hit=1>`, `{{constructor.constructor('window.hit=1')()}}`, `%3Cscript%3E`, `../../x?y#z`,
 }
 
 // Every text of a user that the page shows tries to become a script, an element or an address.
@@ -109,7 +109,8 @@ func TestTextsOfEventsStayTexts(t *testing.T) {
 	at := time.Now().UTC()
 	stamp := func(after time.Duration) string { return at.Add(after).Format(time.RFC3339Nano) }
 	var held, grants []any
-	for i, attack := range attacks {
+	texts := append(slices.Clip(attacks), "\u202egnissim") // No key may have the last.
+	for i, attack := range texts {
 		lockOf := func(key string) map[string]any {
 			return map[string]any{
 				"namespace": "shop", "key": fmt.Sprint(key, i), "holder": "holder " + attack, "reason": attack, "fencing_token": 1,
@@ -140,7 +141,7 @@ func TestTextsOfEventsStayTexts(t *testing.T) {
 		return true
 	})
 	s := open(t, "http://"+address+"/ui/")
-	for i, attack := range attacks {
+	for i, attack := range texts {
 		evaluate[bool](s, fmt.Sprintf(`(location.hash = "#/namespaces/shop/locks/held%d", true)`, i))
 		s.shows(".facts li", "configmaps with selector "+attack)
 		evaluate[bool](s, fmt.Sprintf(`(location.hash = "#/namespaces/shop/locks/past%d", true)`, i))
