@@ -45,7 +45,7 @@ func TestWaitForGivesUp(t *testing.T) {
 		err := waitFor(t.Context(), "the server", func(context.Context) error {
 			return errors.New("connection refused")
 		})
-		for _, want := range []string{"the server is not ready after 1m0s", "connection refused"} {
+		for _, want := range []string{"the server is not ready after 5m0s", "connection refused"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("error = %v, want one with %q", err, want)
 			}

@@ -14,16 +14,27 @@ import (
 // repeatedOwner is the owner token of a request that is sent several times.
 var repeatedOwner = rules.HashedOwner([]byte("the secret of a request that is repeated"), true)
 
-func wantFoundElsewhere(t *testing.T, answers <-chan answer) {
+// wantOneGrant returns the token of the grant that one of so many calls has got. The others must know of it a second later.
+func wantOneGrant(t *testing.T, answers <-chan answer, calls int) (token int64) {
 	t.Helper()
-	select {
-	case got := <-answers:
-		if !errors.Is(got.err, lock.ErrFoundElsewhere) {
-			t.Errorf("a repetition is told %v", got.err)
-		}
-	default:
-		t.Error("a repetition waits although its request has been granted the lock")
+	pass(time.Second)
+	if len(answers) != calls {
+		t.Fatalf("%d of %d calls are answered", len(answers), calls)
 	}
+	grants := 0
+	for range calls {
+		switch got := <-answers; {
+		case got.err == nil:
+			grants++
+			token = got.token
+		case !errors.Is(got.err, lock.ErrFoundElsewhere):
+			t.Errorf("a call is told %v", got.err)
+		}
+	}
+	if grants != 1 {
+		t.Errorf("%d calls were granted the lock", grants)
+	}
+	return token
 }
 
 // All calls of one request wait as one: the grant of one ends the waits of all, and no release hands the lock to the same
@@ -47,15 +58,9 @@ func TestARepeatedRequestWaitsOnce(t *testing.T) {
 				for range before {
 					release(t, running, (<-others).owner)
 				}
-				synctest.Wait()
-				granted := <-repeated
-				if granted.err != nil {
-					t.Fatal(granted.err)
-				}
-				wantFoundElsewhere(t, repeated)
-				wantFoundElsewhere(t, repeated)
+				token := wantOneGrant(t, repeated, 3)
 				release(t, running, repeatedOwner)
-				wantNext(t, others, "behind", granted.token)
+				wantNext(t, others, "behind", token)
 			})
 		})
 	}
@@ -77,19 +82,7 @@ func TestAReleaseAtOnceIsNotForARepetition(t *testing.T) {
 		synctest.Wait()
 		queueUp(t.Context(), t, running, waiting(repeatedOwner, time.Hour), answers)
 		release(t, running, "first")
-		synctest.Wait()
-		found := 0
-		for range 2 {
-			switch got := <-answers; {
-			case errors.Is(got.err, lock.ErrFoundElsewhere):
-				found++
-			case got.err != nil:
-				t.Error(got.err)
-			}
-		}
-		if found != 1 {
-			t.Errorf("%d of two calls were granted the lock", 2-found)
-		}
+		wantOneGrant(t, answers, 2)
 	})
 }
 
@@ -111,7 +104,14 @@ func TestARepetitionIsToldOfAGrantOutsideOfItsQueue(t *testing.T) {
 		etcd.mute(false)
 		etcd.touch()
 		synctest.Wait()
-		wantFoundElsewhere(t, repeated)
+		select {
+		case got := <-repeated:
+			if !errors.Is(got.err, lock.ErrFoundElsewhere) {
+				t.Errorf("the call is told %v", got.err)
+			}
+		default:
+			t.Error("the call waits although its request has been granted the lock")
+		}
 	})
 }
 
