@@ -122,7 +122,12 @@ func (o *freeOptions) run(ctx context.Context, key string) error {
 	}
 	isOwn := ownsLock(ctx, cluster, shown)
 	behind := (&portrait.Gatherer{Cluster: cluster, Now: o.Now}).GatherHolder(ctx, shown)
-	o.show(shown, isOwn, portrait.Printer{Times: o.Times()}.Alive(behind))
+	printer := portrait.Printer{Times: o.Times()}
+	alive := printer.Alive(behind)
+	if why := printer.WhyNoPods(behind); why != "" {
+		alive = append(alive, why)
+	}
+	o.show(shown, isOwn, alive)
 	if err := o.confirm(key, isOwn, consequence(ctx, cluster, behind)); err != nil {
 		return err
 	}
@@ -287,6 +292,9 @@ func consequence(ctx context.Context, cluster client.Client, shown *portrait.Por
 		return fmt.Sprintf("Job %s has not started. To free its lock does not help: it only takes it again, and waits for the same Pods.", job.Name)
 	case job.Phase == jobs.Waiting:
 		return fmt.Sprintf("Job %s has not started. It only takes the lock again.", job.Name)
+	}
+	if shown.Behind != nil && shown.Behind.IsWithoutPods() {
+		return fmt.Sprintf("The operator suspends Job %s, which has no Pods now; it queues again, behind the Jobs that wait.", job.Name)
 	}
 	next := "The next Job starts when these Pods have ended"
 	if len(shown.Waiting) > 0 {

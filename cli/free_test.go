@@ -27,6 +27,7 @@ func TestFree(t *testing.T) {
 		{"the_answer_no", "n\n", append(payments(), holdingJob()...), []string{"billing:report", "--reason", "it hangs"}, failure.Failed},
 		{"no_answer", "", payments(), []string{"billing:report", "--reason", "it hangs"}, failure.Failed},
 		{"a_job_that_waits_for_pods", "n\n", blockedJob(), []string{"billing:report", "--reason", "it hangs"}, failure.Failed},
+		{"a_job_without_pods", "n\n", append(payments(), withoutPods()...), []string{"billing:report", "--reason", "it hangs"}, failure.Failed},
 		{"a_job_about_to_start", "n\n", blockedJob()[:2], []string{"billing:report", "--reason", "it hangs"}, failure.Failed},
 		{"a_dry_run_without_a_value_or_a_reason", "", append(payments(), holdingJob()...), []string{"billing:report", "--dry-run"}, 0},
 		{"a_reason_is_required", "", payments(), []string{"billing:report", "--yes"}, failure.Usage},

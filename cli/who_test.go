@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,12 +14,14 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/cli/tokenfile"
+	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/test/support/golden"
 )
 
@@ -117,6 +120,49 @@ func stoppingHolder() []client.Object {
 	return []client.Object{job, terminatingPod("nightly")}
 }
 
+// withoutPods is the Job nightly, which was started under its lock an hour ago, and the events of two Jobs of that name.
+func withoutPods(changes ...func(*batchv1.Job)) []client.Object {
+	job := waitingJob("nightly", "billing:report", time.Hour)
+	job.Spec.Suspend = new(false)
+	for _, change := range changes {
+		change(job)
+	}
+	objects := []client.Object{job}
+	for index, event := range []struct {
+		uid             types.UID
+		reason, message string
+		ago             time.Duration
+	}{
+		{"nightly", "FailedCreate", "Error creating: pods \"nightly-\" is forbidden: exceeded quota: pods, requested: pods=1, used: pods=5, limited: pods=5", 3 * time.Minute},
+		{"nightly", "FailedCreate", "Error creating: pods \"nightly-\" is forbidden: error looking up service account payments/nightly", 9 * time.Minute},
+		{"nightly", "LockAcquired", "Holds lock:billing:report and is started", time.Minute},
+		{"former", "FailedCreate", "of another Job of that name", time.Minute},
+	} {
+		objects = append(objects, &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: "payments", Name: fmt.Sprint("nightly.", index)},
+			InvolvedObject: corev1.ObjectReference{Kind: "Job", Name: "nightly", UID: event.uid},
+			Reason:         event.reason, Message: event.message, LastTimestamp: metav1.NewTime(now.Add(-event.ago)),
+		})
+	}
+	return objects
+}
+
+// refusedJob was refused its lock so long ago, and is tried again five minutes after.
+func refusedJob(name string, since, ago time.Duration) *batchv1.Job {
+	job := waitingJob(name, "billing:report", since)
+	at := now.Add(-ago)
+	job.Annotations[v1alpha1.LockWaitingAnnotation] = jobs.Refusal{
+		At: at, Until: at.Add(5 * time.Minute), Why: `the cluster refuses the lock: locks.forrst.dev "billing--report" is forbidden: exceeded quota: locks`,
+	}.String()
+	return job
+}
+
+func pausedJob() *batchv1.Job {
+	job := waitingJob("month-end", "billing:report", time.Hour)
+	job.Annotations[v1alpha1.LockPausedAnnotation] = "true"
+	return job
+}
+
 // onNode moves the Pods to node-7, and adds objects.
 func onNode(objects []client.Object, more ...client.Object) []client.Object {
 	for _, object := range objects {
@@ -192,6 +238,28 @@ func TestWho(t *testing.T) {
 		{"free_while_a_job_stops", "carol@example.com", everything, blockedJob()[1:], []string{"billing:report", "-n", "payments"}},
 		{"whose_job_is_about_to_start", "carol@example.com", everything, blockedJob()[:2], []string{"billing:report", "-n", "payments"}},
 		{"whose_job_stops", "carol@example.com", everything, append(payments(), stoppingHolder()...), []string{"billing:report", "-n", "payments"}},
+		{"whose_job_has_no_pods", "carol@example.com", everything, append(payments(), withoutPods()...), []string{"billing:report", "-n", "payments"}},
+		{"whose_job_has_no_parallelism", "carol@example.com", withoutForce, append(payments(), withoutPods(func(job *batchv1.Job) {
+			job.Spec.Parallelism = new(int32(0))
+		})[:1]...), []string{"job/nightly", "-n", "payments"}},
+		{"whose_pods_have_ended", "carol@example.com", everything, append(payments(), withoutPods(func(job *batchv1.Job) { job.Status.Failed = 1 })[0], &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: "nightly-x7k2p", Labels: map[string]string{batchv1.ControllerUidLabel: "nightly"}},
+			Status:     corev1.PodStatus{Phase: corev1.PodFailed},
+		}), []string{"billing:report", "-n", "payments"}},
+		{"whose_suspended_job_is_under_no_lock", "carol@example.com", everything, append(payments(), withoutPods(func(job *batchv1.Job) {
+			job.Labels, job.Spec.Suspend = nil, new(true)
+		})[0]), []string{"billing:report", "-n", "payments"}},
+		{"held_for_an_object", "carol@example.com", everything, []client.Object{
+			heldLock("payments", "billing:report", func(spec *v1alpha1.LockSpec) {
+				spec.HolderRef = &v1alpha1.HolderReference{APIVersion: "v1", Kind: "ConfigMap", Name: "release", UID: "release"}
+			}), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: "release", UID: "release"}},
+		}, []string{"billing:report", "-n", "payments"}},
+		{"a_job_that_was_refused", "carol@example.com", everything, []client.Object{refusedJob("nightly", time.Hour, 3*time.Minute)}, []string{"job/nightly", "-n", "payments"}},
+		{"free_while_jobs_are_refused", "carol@example.com", everything, []client.Object{
+			refusedJob("nightly", time.Hour, 3*time.Minute), refusedJob("month-end", 2*time.Hour, 7*time.Minute),
+		}, []string{"billing:report", "-n", "payments"}},
+		{"a_job_that_is_paused", "carol@example.com", nothing, []client.Object{pausedJob()}, []string{"job/month-end", "-n", "payments"}},
+		{"a_job_that_is_paused_while_another_holds", "carol@example.com", everything, append(payments(), append(holdingJob(), pausedJob())...), []string{"job/month-end", "-n", "payments"}},
 		{"my_freeze", "system:serviceaccount:payments:worker", everything, []client.Object{heldLock("payments", "freeze", func(spec *v1alpha1.LockSpec) {
 			spec.Guards = []v1alpha1.Guard{{Resource: "services"}}
 		})}, []string{"freeze", "-n", "payments"}},

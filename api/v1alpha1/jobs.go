@@ -46,7 +46,8 @@ const (
 	// creation, or the time when it was resumed or lost its lock.
 	LockQueuedTimeAnnotation = "forrst.dev/lock-queued-time"
 	// LockWaitingAnnotation tells people about a waiting Job: its place in the queue, the
-	// key, the holder, and the time of this information; of one that holds the lock, which Job
+	// key, the holder, and the time of this information; of one that was refused its lock or its
+	// start, the refusal and the next try; of one that holds the lock, which Job
 	// has the pods that keep it from its start. The operator rewrites it every ten minutes and
 	// removes it when the Job is started.
 	LockWaitingAnnotation = "forrst.dev/lock-waiting"

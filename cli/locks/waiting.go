@@ -30,6 +30,8 @@ func IDOf(lock *v1alpha1.Lock) ID { return ID{lock.Namespace, lock.Spec.FullKey(
 type WaitingJob struct {
 	Name string
 	Turn jobs.Turn
+	// Refusal is what the Job was told last; nil if it was not refused its lock or its start.
+	Refusal *jobs.Refusal
 }
 
 // WaitingJobs returns the Jobs that wait for each lock of a namespace, or of all if it is
@@ -39,7 +41,7 @@ func WaitingJobs(ctx context.Context, reader client.Reader, namespace string) (m
 	waiting := map[ID][]WaitingJob{}
 	err := eachLockedJob(ctx, reader, namespace, func(job *batchv1.Job, id ID, terms jobs.Terms) {
 		if jobs.PhaseOf(job) == jobs.Waiting {
-			waiting[id] = append(waiting[id], WaitingJob{Name: job.Name, Turn: jobs.TurnOf(job, terms)})
+			waiting[id] = append(waiting[id], WaitingJob{Name: job.Name, Turn: jobs.TurnOf(job, terms), Refusal: jobs.RefusalOf(job)})
 		}
 	})
 	if err != nil {
@@ -115,6 +117,8 @@ type LockedJob struct {
 	Phase jobs.Phase
 	// ID is that of its lock.
 	ID ID
+	// Refusal is what the Job was told last; nil if it was not refused its lock or its start.
+	Refusal *jobs.Refusal
 }
 
 // FindJob returns the Job of that name if it runs under a lock, and nil if there is none,
@@ -135,7 +139,9 @@ func FindJob(ctx context.Context, reader client.Reader, namespace, name string) 
 	if len(problems) > 0 {
 		return nil, nil
 	}
-	return &LockedJob{Name: job.Name, UID: job.UID, Phase: jobs.PhaseOf(job), ID: ID{job.Namespace, terms.FullKey()}}, nil
+	return &LockedJob{
+		Name: job.Name, UID: job.UID, Phase: jobs.PhaseOf(job), ID: ID{job.Namespace, terms.FullKey()}, Refusal: jobs.RefusalOf(job),
+	}, nil
 }
 
 // Holds reports whether the lock is held for the Job.

@@ -19,6 +19,12 @@ import (
 	"forrst.dev/lock-operator/lock/jobs"
 )
 
+// What describe says of an object as long as it shows no end.
+const (
+	running = "Running"
+	exists  = "exists"
+)
+
 // maxPods is how many Pods of a Job are looked at.
 const maxPods = 10
 
@@ -43,6 +49,9 @@ func (g *gathering) behind(ctx context.Context) error {
 	}
 	if job, ok := object.(*batchv1.Job); ok && !behind.Gone {
 		behind.Pods = g.podsOf(ctx, job.UID)
+		if behind.State == running && behind.IsWithoutPods() {
+			behind.FailedCreate = g.failedCreate(ctx, job)
+		}
 	}
 	if pod, ok := object.(*corev1.Pod); ok && !behind.Gone {
 		behind.Pods = []Pod{g.pod(ctx, pod)}
@@ -68,6 +77,21 @@ func (g *gathering) podsOf(ctx context.Context, job types.UID) (seen []Pod) {
 	return seen
 }
 
+// failedCreate returns the last event of a Job that says why a Pod of it could not be created, or zero.
+func (g *gathering) failedCreate(ctx context.Context, job *batchv1.Job) (last Fact) {
+	events, err := g.eventsOf(ctx, "Job", job.Name)
+	if err != nil {
+		g.unknown("the events of the Job", err)
+	}
+	for index := range events {
+		event := &events[index]
+		if fact := factOf(event); event.InvolvedObject.UID == job.UID && event.Reason == "FailedCreate" && !fact.Time.Before(last.Time) {
+			last = fact
+		}
+	}
+	return last
+}
+
 // leaving looks for the Jobs of the lock whose Pods have not ended.
 func (g *gathering) leaving(ctx context.Context) error {
 	var holder types.UID
@@ -89,18 +113,22 @@ func (b *Behind) describe(object client.Object) {
 	b.IsAlive = ended == ""
 	switch object := object.(type) {
 	case *batchv1.Job:
-		b.State = "Running"
+		b.State = running
 		if object.Spec.Suspend != nil && *object.Spec.Suspend {
 			b.State = "Suspended"
 		}
 		if jobs.IsLocked(object) {
 			b.Phase = jobs.PhaseOf(object)
 		}
+		b.HasNoPods = jobs.HasNoPods(object)
 		b.Details = []string{fmt.Sprintf("pods: %d active, %d succeeded, %d failed", object.Status.Active, object.Status.Succeeded, object.Status.Failed)}
+		if ptr.Deref(object.Spec.Parallelism, 1) == 0 {
+			b.Details = append(b.Details, "spec.parallelism is 0")
+		}
 	case *corev1.Pod:
 		b.State = string(object.Status.Phase)
 	default:
-		b.State = "exists"
+		b.State = exists
 	}
 	if object.GetDeletionTimestamp() != nil {
 		b.Details = append(b.Details, "is being deleted")

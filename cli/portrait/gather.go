@@ -212,21 +212,27 @@ func (g *gathering) nearby(ctx context.Context) (err error) {
 }
 
 func (g *gathering) events(ctx context.Context) error {
+	events, err := g.eventsOf(ctx, "Lock", g.Key.ObjectName())
+	for index := range events {
+		g.add(factOf(&events[index]))
+	}
+	return err
+}
+
+// eventsOf returns the events of an object of that name.
+func (g *gathering) eventsOf(ctx context.Context, kind, name string) ([]corev1.Event, error) {
 	var events corev1.EventList
 	err := g.Cluster.List(ctx, &events, client.InNamespace(g.Namespace), client.Limit(locks.PageSize), client.MatchingFieldsSelector{Selector: fields.AndSelectors(
-		fields.OneTermEqualSelector("involvedObject.kind", "Lock"), fields.OneTermEqualSelector("involvedObject.name", g.Key.ObjectName()))})
-	if err != nil {
-		return err
+		fields.OneTermEqualSelector("involvedObject.kind", kind), fields.OneTermEqualSelector("involvedObject.name", name))})
+	return events.Items, err
+}
+
+func factOf(event *corev1.Event) Fact {
+	at := cmp.Or(event.LastTimestamp.Time, event.EventTime.Time, event.CreationTimestamp.Time)
+	if event.Series != nil {
+		at = event.Series.LastObservedTime.Time
 	}
-	for index := range events.Items {
-		event := &events.Items[index]
-		at := cmp.Or(event.LastTimestamp.Time, event.EventTime.Time, event.CreationTimestamp.Time)
-		if event.Series != nil {
-			at = event.Series.LastObservedTime.Time
-		}
-		g.add(Fact{Time: at, What: event.Reason + ": " + event.Message})
-	}
-	return nil
+	return Fact{Time: at, What: event.Reason + ": " + event.Message}
 }
 
 func (g *gathering) add(fact Fact) {

@@ -62,8 +62,11 @@ type Behind struct {
 	Phase jobs.Phase
 	// IsAlive says that the object has not ended, as far as it shows.
 	IsAlive bool
-	// Pods are those of a Job.
-	Pods []Pod
+	// Pods are those of a Job. HasNoPods says that its status counts none that has not ended, and FailedCreate
+	// is then the last attempt of the Job controller to create one that has failed, or zero.
+	Pods         []Pod
+	HasNoPods    bool
+	FailedCreate Fact
 }
 
 // Leaving is a Job that does not hold the lock, with its Pods that have not ended.
@@ -107,6 +110,25 @@ type Rights struct {
 // IsHeld reports whether the lock has a holder.
 func (p *Portrait) IsHeld(now time.Time) bool {
 	return p.Lock != nil && p.Lock.Spec.ExpireTime != nil && p.Lock.Spec.ExpireTime.After(now)
+}
+
+// IsWithoutPods reports whether a Job has no Pod that has not ended.
+func (b *Behind) IsWithoutPods() bool {
+	return b.IsAlive && b.HasNoPods && !slices.ContainsFunc(b.Pods, func(pod Pod) bool {
+		return pod.Phase != string(corev1.PodSucceeded) && pod.Phase != string(corev1.PodFailed)
+	})
+}
+
+// withoutPods says that instead of whether the Job is alive.
+func (b *Behind) withoutPods() string {
+	says := "has no Pods"
+	if len(b.Pods) > 0 {
+		says = "all its Pods have ended"
+	}
+	if b.State == running {
+		return "started, " + says
+	}
+	return says
 }
 
 // isUnstarted reports whether the holder is a Job that has the lock, and no Pods yet.

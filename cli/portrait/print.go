@@ -76,6 +76,17 @@ func (p *page) fact(label, format string, args ...any) {
 	p.line("  "+terminal.Pad(label, labelWidth), format, args...)
 }
 
+// message writes a message whose end may matter most, so it is not cut.
+func (p *page) message(text string) {
+	p.text.WriteString(terminal.Clean("  "+terminal.Pad("", labelWidth)+text) + "\n")
+}
+
+// typed tells what the user may do, with the command to type. That is not cut: it is to be copied.
+func (p *page) typed(what, command string) {
+	p.line("  ", "%s:", what)
+	p.text.WriteString("      " + terminal.Clean(command) + "\n")
+}
+
 // first returns the label for the first of several lines.
 func first(index int, label string) string {
 	if index == 0 {
@@ -95,6 +106,10 @@ func (p *page) job() {
 	switch {
 	case p.Job.Holds(p.Lock) && p.IsHeld(p.Times.Now):
 		does = fmt.Sprintf("Job %s holds %s", p.Job.Name, key)
+	case p.Job.Phase == jobs.Paused:
+		does = fmt.Sprintf("Job %s is paused, and does not wait for %s", p.Job.Name, key)
+	case p.Job.Phase == jobs.Waiting && p.Job.Refusal != nil:
+		does = fmt.Sprintf("Job %s waits for %s, was %s", p.Job.Name, key, p.refused(p.Job.Refusal))
 	case p.Job.Phase == jobs.Waiting:
 		does = fmt.Sprintf("Job %s waits for %s", p.Job.Name, key)
 		if place >= 0 {
@@ -107,6 +122,15 @@ func (p *page) job() {
 	}
 	p.line("", "No lock %s; %s:", p.Key.Bare(), does)
 	p.text.WriteString("    " + terminal.Clean(p.Command("who", key)) + "\n\n")
+}
+
+// refused says when a Job was refused its lock or its start, and is tried again.
+func (p *page) refused(refusal *jobs.Refusal) string {
+	again := "in its turn"
+	if refusal.Until.After(p.Times.Now) {
+		again = p.Times.In(refusal.Until)
+	}
+	return fmt.Sprintf("refused %s, and is tried again %s", p.Times.Ago(refusal.At), again)
 }
 
 func (p *page) free() {
@@ -138,6 +162,9 @@ func (p *page) held() {
 	p.fact("Holder", "%s", holder)
 	for index, line := range p.Alive(p.Portrait) {
 		p.fact(first(index, "Alive"), "%s", line)
+	}
+	if why := p.WhyNoPods(p.Portrait); why != "" {
+		p.message(why)
 	}
 	reason := "none was given"
 	if spec.Reason != "" {
@@ -185,6 +212,10 @@ func (p Printer) Alive(portrait *Portrait) []string {
 		alive = "stopping, and keeps the lock until its Pods have ended"
 	case behind.isPending():
 		alive = "started, but no Pod runs yet"
+	case behind.IsWithoutPods():
+		alive = behind.withoutPods()
+	case behind.State == exists:
+		alive = "not known" // That it exists does not say that anything works.
 	case behind.isOnNodesInTrouble():
 		alive = "not known"
 		for index, pod := range behind.Pods {
@@ -197,6 +228,16 @@ func (p Printer) Alive(portrait *Portrait) []string {
 		return append([]string{alive, fmt.Sprintf("%s %s %s%s", behind.Kind, behind.Name, state(behind), details)}, p.pods(behind.Pods)...)
 	}
 	return append([]string{fmt.Sprintf("%s: %s %s %s%s", alive, behind.Kind, behind.Name, state(behind), details)}, p.pods(behind.Pods)...)
+}
+
+// WhyNoPods returns the last attempt to create a Pod for the Job that holds the lock, if that has none, and the attempt
+// has failed; otherwise empty.
+func (p Printer) WhyNoPods(portrait *Portrait) string {
+	if portrait.Behind == nil || portrait.Behind.FailedCreate.Time.IsZero() {
+		return ""
+	}
+	failed := portrait.Behind.FailedCreate
+	return p.Times.Ago(failed.Time) + ", " + failed.What
 }
 
 // unstarted says why a Job that has the lock has not started.
@@ -269,7 +310,7 @@ func (b *Behind) isPending() bool {
 }
 
 func state(behind *Behind) string {
-	if behind.IsAlive && behind.State != "exists" {
+	if behind.IsAlive && behind.State != exists {
 		return "is " + behind.State
 	}
 	return behind.State
@@ -281,7 +322,14 @@ func (p *page) waiters() {
 		if job.Turn.Priority != 0 {
 			priority = fmt.Sprintf(", priority %d", job.Turn.Priority)
 		}
-		p.fact(first(index, "Waiting"), "%d. Job/%s, %s%s", index+1, job.Name, p.Times.During(job.Turn.WaitsSince), priority)
+		refused := ""
+		if job.Refusal != nil {
+			refused = ": " + p.refused(job.Refusal)
+		}
+		p.fact(first(index, "Waiting"), "%d. Job/%s, %s%s%s", index+1, job.Name, p.Times.During(job.Turn.WaitsSince), priority, refused)
+		if job.Refusal != nil {
+			p.message("   " + job.Refusal.Why)
+		}
 	}
 	if p.Callers != nil {
 		p.callers()
@@ -356,12 +404,17 @@ func (p *page) isMine() bool { return p.Me != "" && p.Lock.Spec.Holder == p.Me }
 func (p *page) advice() {
 	key := p.Key.Bare()
 	p.text.WriteString("\nWhat you may do now:\n")
-	do := func(what string, args ...string) {
-		p.line("  ", "%s", what+":")
-		// Not cut: it is to be copied.
-		p.text.WriteString("      " + terminal.Clean(p.Command(args...)) + "\n")
+	do := func(what string, args ...string) { p.typed(what, p.Command(args...)) }
+	isOfJob := p.Job != nil && p.ID == p.Job.ID
+	if isOfJob && p.Job.Phase == jobs.Paused {
+		p.typed("Have Job "+p.Job.Name+" wait for the lock", suspend(p.Job.Name, p.Namespace, false))
 	}
 	if !p.IsHeld(p.Times.Now) {
+		if isOfJob { // To take the lock by hand would only keep the Job waiting.
+			p.adviceOnPods()
+			p.typed("See the Job", describe(&v1alpha1.HolderReference{Kind: "Job", Name: p.Job.Name}, p.Namespace))
+			return
+		}
 		if p.May.Known && !p.May.Create {
 			p.line("  ", "You may not acquire it: you lack the right to create locks in namespace %s. Ask an administrator.", p.Namespace)
 			return
@@ -382,18 +435,19 @@ func (p *page) advice() {
 		case p.HasProof:
 			do("Release it", "release", key)
 		default:
-			p.line("  ", "Stop the program that holds it, or end the lock under it:")
-			p.text.WriteString("      " + terminal.Clean(p.Command("free", key)) + "\n")
+			do("Stop the program that holds it, or end the lock under it", "free", key)
 		}
 		return
 	}
 	p.adviceOnPods()
 	do("Wait until it is free", "wait", key, "--for", "free")
 	if ref := p.Lock.Spec.HolderRef; ref != nil && (p.Behind == nil || !p.Behind.Gone) {
-		p.line("  ", "See the %s:", ref.Kind)
-		p.text.WriteString("      " + terminal.Clean(describe(ref, p.Namespace)) + "\n")
+		p.typed("See the "+ref.Kind, describe(ref, p.Namespace))
 	} else {
 		p.line("  ", "Ask its holder: %s.", p.ask())
+	}
+	if p.Behind != nil && p.Behind.IsWithoutPods() && p.Behind.Phase == jobs.Running {
+		p.typed("Let others have the lock first, by pausing the Job", suspend(p.Behind.Name, p.Namespace, true))
 	}
 	p.adviceOnForce(do)
 }
@@ -415,10 +469,7 @@ func (p *page) adviceOnForce(do func(what string, args ...string)) {
 
 // adviceOnPods says what to do about Pods that should have ended.
 func (p *page) adviceOnPods() {
-	of := ""
-	if p.Namespace != "" {
-		of = " -n " + session.Quote(p.Namespace)
-	}
+	of := in(p.Namespace)
 	for _, pod := range p.overdue(p.Times.Now) {
 		p.line("  ", "See why Pod %s does not end:", pod.Name)
 		p.text.WriteString("      " + terminal.Clean("kubectl describe pod "+session.Quote(pod.Name)+of) + "\n")
@@ -438,11 +489,20 @@ func describe(ref *v1alpha1.HolderReference, namespace string) string {
 	if group, version, ok := strings.Cut(ref.APIVersion, "/"); ok && group != "batch" && group != "apps" {
 		kind += "." + version + "." + group
 	}
-	command := "kubectl describe " + session.Quote(kind) + " " + session.Quote(ref.Name)
-	if namespace != "" {
-		command += " -n " + session.Quote(namespace)
+	return "kubectl describe " + session.Quote(kind) + " " + session.Quote(ref.Name) + in(namespace)
+}
+
+// suspend is the command of kubectl that pauses a Job under a lock, or has it wait again.
+func suspend(job, namespace string, isPause bool) string {
+	return "kubectl patch job " + session.Quote(job) + in(namespace) + fmt.Sprintf(` --type merge -p '{"spec":{"suspend":%t}}'`, isPause)
+}
+
+// in is the flag of kubectl for a namespace.
+func in(namespace string) string {
+	if namespace == "" {
+		return ""
 	}
-	return command
+	return " -n " + session.Quote(namespace)
 }
 
 // ask says whom to ask.

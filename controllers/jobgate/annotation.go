@@ -34,9 +34,9 @@ func (p *pass) annotateAll(annotations []annotation) {
 	if p.isEnding {
 		return
 	}
-	p.state.isAnnotating.Store(true)
+	p.state.annotating.Add(1)
 	p.background.Go(func() {
-		defer p.state.isAnnotating.Store(false)
+		defer p.state.annotating.Add(-1)
 		ctx, cancel := context.WithTimeout(p.working, annotatingTimeout)
 		defer cancel()
 		for _, annotation := range annotations {

@@ -439,7 +439,7 @@ func (w *world) awaitWaiters(number int) {
 // awaitAnnotations waits until no annotations are being written.
 func (w *world) awaitAnnotations() {
 	w.t.Helper()
-	w.await("annotations", func() bool { return !w.reconciler.state(theLock).isAnnotating.Load() })
+	w.await("annotations", func() bool { return w.reconciler.state(theLock).annotating.Load() == 0 })
 }
 
 // patience bounds what a goroutine is waited for.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -40,14 +41,14 @@ type lockState struct {
 	lostStarts map[types.UID]int
 	// losses say how Jobs have lost the lock, as far as this replica has seen it.
 	losses map[types.UID]string
-	// backoffUntil is when a Job that was refused the lock or its start may be tried again.
-	backoffUntil map[types.UID]time.Time
+	// refusals are of Jobs that were refused the lock or its start, until they may be tried again.
+	refusals map[types.UID]jobs.Refusal
 	// jobQueue are the Jobs that want the lock.
 	jobQueue jobQueue
 	// count is how many Jobs wait and run. Nil before the first pass.
 	count atomic.Pointer[jobCount]
-	// isAnnotating says that annotations are being written.
-	isAnnotating atomic.Bool
+	// annotating counts the goroutines that write annotations.
+	annotating atomic.Int32
 	// lastPass and lastEvent tell how urgent the next pass is. Nil means that there was none.
 	lastPass  atomic.Pointer[passResult]
 	lastEvent atomic.Pointer[lockEvent]
@@ -56,7 +57,7 @@ type lockState struct {
 func newLockState() *lockState {
 	return &lockState{
 		releasedOwners:   map[string]bool{},
-		backoffUntil:     map[types.UID]time.Time{},
+		refusals:         map[types.UID]jobs.Refusal{},
 		expectedVersions: map[types.UID]string{},
 		syncRequests:     map[types.UID]string{},
 		withoutPods:      map[types.UID]bool{},
@@ -103,7 +104,7 @@ func (s *lockState) forgetGoneJobs() {
 	forgetGoneJobs(s, s.podsListedAt)
 	forgetGoneJobs(s, s.reportedPods)
 	forgetGoneJobs(s, s.losses)
-	forgetGoneJobs(s, s.backoffUntil)
+	forgetGoneJobs(s, s.refusals)
 }
 
 func forgetGoneJobs[V any](s *lockState, known map[types.UID]V) {

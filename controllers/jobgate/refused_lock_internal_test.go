@@ -30,7 +30,7 @@ func TestAJobThatIsRefusedTheLockLeavesItToOthersAndIsTriedAgain(t *testing.T) {
 	w.pass(1)
 	w.awaitItem()
 	w.wantError()
-	if said := strings.Join(w.told(), "\n"); !strings.Contains(said, "Warning LockRefused Leaves the lock to others for 30s, since the cluster refuses it: a policy says no") {
+	if said := strings.Join(w.told(), "\n"); !strings.Contains(said, "Warning LockRefused Leaves the lock to others for 30s, since the cluster refuses the lock: a policy says no") {
 		t.Errorf("told %q", said)
 	}
 	w.next()
@@ -68,6 +68,35 @@ func TestAJobIsToldThatItsKeyIsRefused(t *testing.T) {
 	w.wantError()
 	if said := strings.Join(w.told(), "\n"); !strings.Contains(said, "Warning LockRefused") || !strings.Contains(said, "character 7 is U+200B") {
 		t.Errorf("told %q", said)
+	}
+}
+
+// Its place would say that it is about to get a free lock.
+func TestARefusedJobIsAnnotatedWithTheRefusalUntilItWaitsAgain(t *testing.T) {
+	w := newWorld(t)
+	stuck, other := w.create("a"), w.create("b")
+	w.engine.acquire = w.refuseLock
+	w.pass(1)
+	w.awaitItem()
+	w.wantError()
+	w.next()
+	if !w.isRunning(other) {
+		t.Fatal("the other one was not started")
+	}
+	for range 2 {
+		w.awaitAnnotations()
+		if note := w.note(stuck); note != "refused at 2026-11-21T10:00:00Z, tried again after 2026-11-21T10:00:30Z: the cluster refuses the lock: a policy says no" {
+			t.Errorf("the note is %q", note)
+		}
+		w.clock.Step(refusedStartBackoff - time.Second)
+		w.pass(1)
+	}
+	w.engine.acquire = nil
+	w.clock.Step(reportAfter)
+	w.pass(2)
+	w.awaitAnnotations()
+	if note := w.note(stuck); !strings.HasPrefix(note, "place 1 of 1 at ") {
+		t.Errorf("the note is %q when it waits again", note)
 	}
 }
 

@@ -3,12 +3,10 @@ package jobgate
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -57,10 +55,9 @@ func (p *pass) handleRefusedStart(ctx context.Context, holder *jobInfo, start er
 			return p.releaseEnded(ctx, holder)
 		}
 	}
-	p.state.backoffUntil[holder.job.UID] = p.now.Add(refusedStartBackoff)
-	p.emit(holder.job, corev1.EventTypeWarning, jobs.StartRefused.Reason, "Start",
-		fmt.Sprintf("Leaves the lock to others for %s, since the Job cannot be started: %s", refusedStartBackoff, refusal))
-	return errors.Join(failed, p.releaseUnstarted(ctx, holder))
+	released := p.releaseUnstarted(ctx, holder) // Before the Job is annotated: it must not have changed.
+	p.leaveToOthers(holder.job, jobs.StartRefused, "Start", refusedStartBackoff, "the Job cannot be started: "+refusal)
+	return errors.Join(failed, released)
 }
 
 // recordRefusal records that a Job was refused what the operation is, with the lock that it wants or holds.
@@ -95,19 +92,4 @@ func (p *pass) releaseEnded(ctx context.Context, holder *jobInfo) error {
 		return nil
 	}
 	return p.release(ctx)
-}
-
-// isBackedOff reports whether the Job leaves the lock to others because the lock or its start
-// was refused.
-func (p *pass) isBackedOff(candidate *jobInfo) bool {
-	until, ok := p.state.backoffUntil[candidate.job.UID]
-	if !ok {
-		return false
-	}
-	if left := until.Sub(p.now); left > 0 {
-		p.requeueAfter(left)
-		return true
-	}
-	delete(p.state.backoffUntil, candidate.job.UID)
-	return false
 }

@@ -78,6 +78,10 @@ func TestAJobWhoseStartIsForbiddenReleasesTheLockAndIsTriedAgain(t *testing.T) {
 			if !slices.Equal(w.starts, []string{"b"}) || jobs.PhaseOf(w.read(stuck)) != jobs.Waiting {
 				t.Fatalf("started %v, and %q holds the lock", w.starts, w.holder())
 			}
+			w.awaitAnnotations()
+			if note := w.note(stuck); !strings.HasPrefix(note, "refused at 2026-11-21T10:00:00Z, tried again after 2026-11-21T10:00:30Z: the Job cannot be started: ") {
+				t.Errorf("the note is %q", note)
+			}
 			w.wantRefusal("start", map[bool]audit.Reason{true: audit.Forbidden, false: audit.Invalid}[apierrors.IsForbidden(refusal)])
 			if said := strings.Join(w.told(), "\n"); strings.Count(said, "Warning LockStartRefused Leaves the lock to others for 30s") != 1 {
 				t.Errorf("told %q", said)

@@ -12,6 +12,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -49,9 +50,17 @@ func (p *pass) report(queue []*jobInfo) {
 		return
 	}
 	told := 0
+	podlessFrom, isPodless := p.podlessFrom()
 	var annotations []annotation
 	for place, candidate := range queue {
+		if p.isBackedOff(candidate) {
+			continue // It was told of its refusal.
+		}
 		due := p.reportDue(candidate)
+		isNews := !candidate.reportedAt.IsZero() && candidate.reportedAt.Before(podlessFrom)
+		if isNews && podlessFrom.Before(due) {
+			due = podlessFrom
+		}
 		if candidate == p.newlyWaiting {
 			// The lock may be free, and the annotation would cause a conflict with the start.
 			due = p.now.Add(reportAfter)
@@ -60,7 +69,7 @@ func (p *pass) report(queue []*jobInfo) {
 			p.requeueAfter(left)
 			continue
 		}
-		if told == maxReportsPerPass || p.state.isAnnotating.Load() {
+		if told == maxReportsPerPass || p.state.annotating.Load() > 0 {
 			p.requeueAfter(reportAfter)
 			break
 		}
@@ -69,12 +78,16 @@ func (p *pass) report(queue []*jobInfo) {
 			break
 		}
 		told++
-		isEventDue := candidate.reportedAt.IsZero() || candidate.isAnnotated
+		isEventDue := candidate.reportedAt.IsZero() || candidate.isAnnotated || isPodless && isNews
 		candidate.reportedAt, candidate.isAnnotated = p.now, p.now.Sub(candidate.orderingKey.WaitsSince) >= p.annotateAfter()
 		p.requeueAfter(p.reportDue(candidate).Sub(p.now))
 		placed, holder := fmt.Sprintf("place %d of %d", place+1, len(queue)), p.heldBy(candidate)
+		kind, reason := corev1.EventTypeNormal, "LockWaiting"
+		if isPodless {
+			kind, reason = corev1.EventTypeWarning, "LockHolderWithoutPods"
+		}
 		if isEventDue {
-			p.emit(candidate.job, corev1.EventTypeNormal, "LockWaiting", "Wait", fmt.Sprintf("Waits at %s: %s", placed, holder))
+			p.emit(candidate.job, kind, reason, "Wait", fmt.Sprintf("Waits at %s: %s", placed, holder))
 		}
 		if candidate.isAnnotated {
 			annotations = append(annotations, annotation{
@@ -99,7 +112,7 @@ func (p *pass) reportBlocked(holder, blocker *jobInfo) {
 	case left > 0:
 		p.requeueAfter(left)
 		return
-	case p.state.isAnnotating.Load() || !p.reports.TryAccept():
+	case p.state.annotating.Load() > 0 || !p.reports.TryAccept():
 		p.requeueAfter(reportAfter)
 		return
 	}
@@ -154,7 +167,21 @@ func (p *pass) heldBy(candidate *jobInfo) string {
 	if ref := held.Spec.HolderRef; ref != nil {
 		text += fmt.Sprintf(", on behalf of %s %s", ref.Kind, ref.Name)
 	}
+	if _, isPodless := p.podlessFrom(); isPodless {
+		text += ", which was started and has no pods: see its events"
+	}
 	return text
+}
+
+// podlessFrom returns the time from which the Jobs that wait are told that the Job which holds the lock was started and
+// has no pods, and whether that has come; zero if it has some, or is not started. It keeps the lock: it may yet get its pods.
+func (p *pass) podlessFrom() (from time.Time, isPodless bool) {
+	holder := p.holder()
+	if holder == nil || !holder.is(jobs.Running) || !jobs.HasNoPods(holder.job) || holder.job.Status.StartTime == nil {
+		return time.Time{}, false // The Job controller sets the start time, and has then tried to create the pods.
+	}
+	from = holder.job.Status.StartTime.Add(p.annotateAfter())
+	return from, !from.After(p.now)
 }
 
 // emit records an event on the Job.

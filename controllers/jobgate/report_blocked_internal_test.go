@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
@@ -74,6 +76,47 @@ func TestABlockedJobWithoutAnAnnotationGetsOneLate(t *testing.T) {
 		if got := w.note(holder) != ""; got != step.isAnnotated {
 			t.Errorf("%s later: annotated %t", step.after, got)
 		}
+	}
+}
+
+// A quota, a missing service account and a parallelism of 0 keep a Job from its pods for as long as they are there.
+func TestJobsBehindOneWithoutPodsAreTold(t *testing.T) {
+	w := newWorld(t)
+	w.reconciler.AnnotateAfter = time.Minute
+	holder := w.create("a")
+	w.grant(holder)
+	w.pass(1)
+	behind := w.create("b")
+	w.renewFor(30 * time.Second)
+	w.write(holder, func(job *batchv1.Job) { job.Status.StartTime = new(metav1.NewTime(w.clock.Now())) })
+	w.renewFor(50 * time.Second)
+	if said := strings.Join(w.told(), "\n"); strings.Contains(said, "pods") || !strings.Contains(said, "Normal LockWaiting Waits at place 1 of 1") {
+		t.Fatalf("told %q before a minute was over", said)
+	}
+	const without = ", on behalf of Job a, which was started and has no pods: see its events"
+	w.renewFor(10 * time.Second)
+	said := w.told()
+	if len(said) != 1 || !strings.HasPrefix(said[0], "Warning LockHolderWithoutPods Waits at place 1 of 1: lock:key is held by ") || !strings.HasSuffix(said[0], without) {
+		t.Errorf("told %q after a minute", said)
+	}
+	if note := w.note(behind); !strings.HasSuffix(note, without) {
+		t.Errorf("the note is %q", note)
+	}
+	skipped := w.create("c", skip)
+	w.renewFor(5 * time.Minute)
+	if message := w.read(skipped).Status.Conditions[0].Message; !strings.HasSuffix(message, without) {
+		t.Errorf("one that does not wait ends with %q", message)
+	}
+	if said := strings.Join(w.told(), "\n"); strings.Contains(said, "LockHolderWithoutPods") {
+		t.Errorf("told again: %q", said)
+	}
+	if !w.isRunning(holder) || w.holder() != "a" {
+		t.Errorf("%q has the lock, want the Job that may yet get its pods", w.holder())
+	}
+	w.write(holder, func(job *batchv1.Job) { job.Status.Active = 1 })
+	w.renewFor(reportEvery)
+	if note := w.note(behind); !strings.HasSuffix(note, "on behalf of Job a") {
+		t.Errorf("the note is %q when it has pods", note)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/jobs"
 )
 
 // HowEnded returns how the object ended, as in "has failed: Evicted", or "" if it has not ended.
@@ -35,7 +36,7 @@ func howPodEnded(pod *corev1.Pod) string {
 // howJobEnded relies on the Job controller to report the end of a Job after its pods have ended. A
 // Job with pods left has not ended, even if another implementation or version reports it.
 func howJobEnded(job *batchv1.Job) string {
-	if job.Status.Active > 0 || job.Status.Terminating != nil && *job.Status.Terminating > 0 {
+	if !jobs.HasNoPods(job) {
 		return ""
 	}
 	for _, condition := range job.Status.Conditions {

@@ -58,6 +58,12 @@ func PhaseOf(job *batchv1.Job) Phase {
 	return Waiting
 }
 
+// HasNoPods reports whether the Job controller has counted no pod of a Job that runs or has yet to end. A Job that was
+// started may get its pods later, or never, as under a quota: that it has not ended does not say that anything of it is alive.
+func HasNoPods(job *batchv1.Job) bool {
+	return job.Status.Active == 0 && (job.Status.Terminating == nil || *job.Status.Terminating == 0)
+}
+
 // IsDecided reports whether the Job has succeeded or failed.
 func IsDecided(job *batchv1.Job) bool {
 	return hasCondition(job, batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget, batchv1.JobComplete, batchv1.JobFailed)
