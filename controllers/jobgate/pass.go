@@ -105,6 +105,9 @@ func (p *pass) serveHolder(ctx context.Context) error {
 		return p.startUnlessBlocked(ctx, holder)
 	case jobs.Running:
 		delete(p.state.syncRequests, holder.job.UID)
+		if p.state.grant.runningSince.IsZero() {
+			p.state.grant.runningSince = p.now
+		}
 		return nil
 	case jobs.Finishing:
 		if err := p.ensureStartTime(ctx, holder); err != nil || holder.isCacheStale {

@@ -2,6 +2,7 @@ package jobgate
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -71,33 +72,54 @@ func TestAJobIsToldThatItsKeyIsRefused(t *testing.T) {
 	}
 }
 
-// Its place would say that it is about to get a free lock.
+// Its place would say that it gets the lock before those that follow it.
 func TestARefusedJobIsAnnotatedWithTheRefusalUntilItWaitsAgain(t *testing.T) {
 	w := newWorld(t)
-	stuck, other := w.create("a"), w.create("b")
-	w.engine.acquire = w.refuseLock
+	w.grantTo("alice")
+	stuck := w.create("a")
+	w.create("b")
+	refuse := make(chan struct{})
+	w.engine.acquire = func(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
+		if request.Reason == "Job a" {
+			select {
+			case <-refuse:
+			case <-ctx.Done():
+			}
+		}
+		return w.refuseLock(ctx, namespace, request)
+	}
+	wantNote := func(when, want string) {
+		t.Helper()
+		w.awaitAnnotations()
+		if note := w.note(stuck); !strings.HasPrefix(note, want) {
+			t.Errorf("the note is %q %s, want %q", note, when, want)
+		}
+	}
 	w.pass(1)
+	w.clock.Step(reportAfter)
+	w.pass(1)
+	wantNote("while it waits", "place 1 of 2 at ")
+	refused := func(at, again string) string {
+		return fmt.Sprintf("refused at 2026-11-21T%sZ, tried again after 2026-11-21T%sZ: the cluster refuses the lock: a policy says no", at, again)
+	}
+	refuse <- struct{}{}
 	w.awaitItem()
 	w.wantError()
-	w.next()
-	if !w.isRunning(other) {
-		t.Fatal("the other one was not started")
-	}
-	for range 2 {
-		w.awaitAnnotations()
-		if note := w.note(stuck); note != "refused at 2026-11-21T10:00:00Z, tried again after 2026-11-21T10:00:30Z: the cluster refuses the lock: a policy says no" {
-			t.Errorf("the note is %q", note)
-		}
-		w.clock.Step(refusedStartBackoff - time.Second)
-		w.pass(1)
-	}
-	w.engine.acquire = nil
+	wantNote("when it is refused", refused("10:00:01", "10:00:31"))
+	w.clock.Step(refusedStartBackoff)
+	w.pass(1)
 	w.clock.Step(reportAfter)
-	w.pass(2)
-	w.awaitAnnotations()
-	if note := w.note(stuck); !strings.HasPrefix(note, "place 1 of 1 at ") {
-		t.Errorf("the note is %q when it waits again", note)
-	}
+	w.pass(1)
+	wantNote("when it waits again", "place 1 of 2 at ")
+
+	w.clock.Step(9 * time.Minute)
+	refuse <- struct{}{}
+	w.awaitItem()
+	w.wantError()
+	wantNote("when it is refused again", refused("10:09:32", "10:19:04"))
+	w.clock.Step(2 * time.Minute)
+	w.pass(1)
+	wantNote("when a report of its place would be due", refused("10:09:32", "10:19:04"))
 }
 
 func TestAJobThatDoesNotWaitFailsIfItIsRefusedTheLock(t *testing.T) {

@@ -34,6 +34,7 @@ var _ = Describe("A policy of the cluster for locks", func() {
 		Eventually(isRunning(ctx, allowed)).Should(BeTrue())
 		Eventually(eventsOf(ctx, refused)).Should(And(ContainSubstring("Warning LockRefused: Leaves the lock to others"),
 			ContainSubstring(`Jobs may not hold the key "billing:report" in this namespace, since keys that begin with "billing:" are for other holders`)))
+		Eventually(waitingNote(ctx, refused)).Should(MatchRegexp(`^refused at \S+Z, tried again after \S+Z: the cluster refuses the lock: .*Jobs may not hold the key`))
 		Expect(startsOf(namespace)).To(Equal([]string{"allowed"}))
 		Expect(lockOf(ctx, namespace, "billing:report")).To(BeNil())
 		fails := create(ctx, makeJob(namespace, "fails", "billing:report", annotated(v1alpha1.LockPolicyAnnotation, "fail")))

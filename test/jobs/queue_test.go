@@ -9,9 +9,13 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/portrait"
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/lock/metric"
 	"forrst.dev/lock-operator/test/support/fixture"
@@ -93,6 +97,38 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 		Eventually(waitingEvents).WithArguments(ctx, namespace).Should(HaveLen(2))
 		Expect(admin.Delete(ctx, held)).To(Succeed())
 		finish(ctx, waiting)
+	})
+
+	It("tells Jobs that the one before them has no pods, which keeps the lock", func(ctx context.Context) {
+		none := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}
+		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "no-pods"}, Spec: corev1.ResourceQuotaSpec{Hard: none}}
+		Expect(admin.Create(ctx, quota)).To(Succeed())
+		quota.Status = corev1.ResourceQuotaStatus{Hard: none, Used: none}
+		Expect(admin.Status().Update(ctx, quota)).To(Succeed())
+		now := &testenv.SteppedClock{}
+		startReplicaWith(ctx, leadership.Always(), now)
+		// Its lock must outlast the steps.
+		holder, next := createTwo(ctx, namespace, "key", annotated(v1alpha1.LockTTLAnnotation, "1h"))
+		Eventually(eventsOf(ctx, holder)).Should(ContainSubstring("Warning FailedCreate"))
+		const without = "on behalf of Job key, which was started and has no pods: see its events"
+		steps := 0
+		Eventually(func() string {
+			now.Step(10 * time.Second)
+			steps++
+			annotate(ctx, next.Name, fmt.Sprint("example.com/touched=", steps))
+			return eventsOf(ctx, next)()
+		}).Should(MatchRegexp("Warning LockHolderWithoutPods: Waits at place 1 of 1: .*" + without))
+		Eventually(waitingNote(ctx, next)).Should(HaveSuffix(without))
+
+		shown := (&portrait.Gatherer{Cluster: admin, Now: time.Now}).GatherHolder(ctx, lockOf(ctx, namespace, "key"))
+		Expect(portrait.Printer{}.Alive(shown)).To(HaveExactElements(HavePrefix("started, has no Pods: Job key is Running, pods: 0 active")))
+		Expect(portrait.Printer{}.WhyNoPods(shown)).To(And(ContainSubstring("FailedCreate: Error creating: pods "), ContainSubstring("exceeded quota: no-pods")))
+
+		Expect(holderOf(ctx, namespace, "key")()).To(Equal(holder.UID))
+		Expect(admin.Delete(ctx, quota)).To(Succeed())
+		Eventually(isRunning(ctx, holder)).WithTimeout(5 * time.Minute).Should(BeTrue()) // The Job controller tries less and less often.
+		finish(ctx, holder)
+		finish(ctx, next)
 	})
 
 	It("follows changes of priorities", func(ctx context.Context) {
