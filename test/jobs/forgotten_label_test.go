@@ -121,6 +121,39 @@ var _ = Describe("A Job that names a lock", func() {
 		}, "metadata.annotations[forrst.dev/lock-key]"),
 	)
 
+	DescribeTable("is refused as a CronJob with the label, if each of its runs would be",
+		func(ctx context.Context, message string, change func(job *batchv1.Job)) {
+			job := makeJob(namespace, "job", "key")
+			runs := makeCronJob(job)
+			Expect(admin.Create(ctx, runs)).To(Succeed())
+			change(job)
+			refused := makeCronJob(job)
+			refused.Name = "another"
+			Eventually(try(ctx, refused)).Should(MatchError(ContainSubstring("spec.jobTemplate.metadata." + message)))
+			runs.Spec.JobTemplate.ObjectMeta = refused.Spec.JobTemplate.ObjectMeta
+			Expect(admin.Update(ctx, runs)).To(MatchError(ContainSubstring("spec.jobTemplate.metadata." + message)))
+		},
+		Entry("another value of the label", `labels[forrst.dev/lock]: Required value: spec.jobTemplate.metadata.labels[forrst.dev/lock] alone has no effect`,
+			func(job *batchv1.Job) { job.Labels[v1alpha1.LockLabel], job.Annotations = "yes", nil }),
+		Entry("a misspelt key", "annotations[forrst.dev/lock-keys]: Unsupported value: each run would be refused", func(job *batchv1.Job) {
+			job.Annotations = map[string]string{"forrst.dev/lock-keys": "key"}
+		}),
+		Entry("a misspelt annotation beside the key", "annotations[forrst.dev/lock-timeout]: Unsupported value", annotated("forrst.dev/lock-timeout", "1m")),
+		Entry("no key", "annotations[forrst.dev/lock-key]: Required value", func(job *batchv1.Job) { job.Annotations = nil }),
+	)
+
+	It("may be that of a CronJob with all annotations that there are", func(ctx context.Context) {
+		Expect(try(ctx, makeCronJob(makeJob(namespace, "job", "key", func(job *batchv1.Job) {
+			for _, name := range []string{
+				v1alpha1.LockScopeAnnotation, v1alpha1.LockFunctionAnnotation, v1alpha1.LockTTLAnnotation, v1alpha1.LockPolicyAnnotation,
+				v1alpha1.LockWaitTimeoutAnnotation, v1alpha1.LockPriorityAnnotation, v1alpha1.LockPausedAnnotation,
+				v1alpha1.LockQueuedTimeAnnotation, v1alpha1.LockWaitingAnnotation, v1alpha1.LockStoppingAnnotation,
+			} {
+				job.Annotations[name] = "any"
+			}
+		})))()).To(Succeed())
+	})
+
 	It("is refused when it comes to name a lock without the label", func(ctx context.Context) {
 		job := makeJob(namespace, "job", "key", func(job *batchv1.Job) { job.Labels, job.Annotations = nil, nil })
 		Expect(admin.Create(ctx, job)).To(Succeed())
