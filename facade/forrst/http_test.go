@@ -155,7 +155,7 @@ func TestIDsInHeaders(t *testing.T) {
 }
 
 func TestOtherPathsAreNotServed(t *testing.T) {
-	for _, path := range []string{"/", "/forrst/", "/rpc"} {
+	for _, path := range []string{"/forrst/", "/rpc"} {
 		recorder := httptest.NewRecorder()
 		newFixture(t).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, http.NoBody))
 		if recorder.Code != 404 {
