@@ -104,7 +104,7 @@ var _ = Describe("kubectl lock", func() {
 
 			It("lists, shows and waits", func(ctx context.Context) {
 				lock := create(ctx, own, namespace, "cli:report")
-				Expect(kubectl.succeed(ctx, "list", "-n", namespace)).To(MatchRegexp(`(?m)^cli:report +.* 0 +monthly close$`))
+				Expect(kubectl.succeed(ctx, "list", "-n", namespace)).To(MatchRegexp(`(?m)^cli:report +.* - +monthly close$`))
 				Expect(kubectl.succeed(ctx, "ls", "-A", "--mine", "-o", "name")).To(ContainSubstring("lock.forrst.dev/cli--report"))
 				Expect(kubectl.succeed(ctx, "list", "-n", namespace, "-o", "yaml")).NotTo(ContainSubstring("a-secret"))
 
