@@ -17,7 +17,7 @@ steps=(
   "gitops|^go\.mod|^api/|^config/(crd|admission-policy|webhook)/|^lock/jobs/|^controllers/jobgate/|^test/gitops/#$(nightly ./test/gitops)"
   "line|^lock/(engine|line)/|^facade/peers/#export LINE_KILLS=\${LINE_KILLS:-5} LINE_HOME_KILLS=2 LINE_CROWD=500 LINE_ROLLED=200; $(nightly ./test/line)"
   "liveness|#make robustness DURATION=40s"
-  "install-variants|^charts/|^config/|^test/install(ation)?/#ROTATIONS=3 make test-one PKG=./test/install FOCUS='rotated under load' && make install-test INSTALLATIONS=."
+  "install-variants|^charts/|^config/|^test/install(ation)?/#ROTATIONS=3 make test-one PKG=./test/install FOCUS='issues its own certificates' && make install-test INSTALLATIONS=."
   "upgrade|^charts/|^config/|^test/upgrade/#$(nightly ./test/upgrade)"
   "platforms|^Dockerfile|^\.dockerignore|^hack/image\.sh#make image && $(nightly ./test/image)"
   "seeds|#make test-units && LINE_SEED=\$SEED go test -count=1 -run=Chaos ./lock/line"
