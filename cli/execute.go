@@ -34,7 +34,7 @@ func cannotExecute(err error, end string) error {
 	if !errors.Is(err, exec.ErrNotFound) && !errors.Is(err, fs.ErrNotExist) {
 		return failure.New(cannotInvoke, what+"; "+end, do)
 	}
-	if failed, ok := errors.AsType[*exec.Error](err); ok {
+	if failed, ok := errors.AsType[*exec.Error](err); ok && !errors.Is(err, exec.ErrNotFound) {
 		if missing, remedy, isThere := missingFor(failed.Name); isThere {
 			what, do = fmt.Sprintf("%s cannot be executed: %s was not found", failed.Name, missing), remedy
 		}

@@ -242,7 +242,7 @@ func (o *runOptions) acquire(ctx context.Context) (*lock.Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.own = outerRun{Server: strings.TrimRight(server, "/"), Namespace: namespace, Key: o.key}
+	o.own = outerRun{Server: strings.TrimRight(server, "/"), Namespace: namespace, Key: v1alpha1.NormalizeKey(o.key)}
 	locks := lock.NewClient(backend, namespace, lock.WithTTL(o.ttl), lock.WithReason(o.reason), lock.WithClock(o.session.Clock))
 	held, err := locks.TryAcquire(ctx, o.key)
 	if o.wait == 0 || !errors.Is(err, lock.ErrHeld) {

@@ -71,7 +71,9 @@ type front struct {
 	// endedBy is the signal that has ended the command.
 	endedBy  syscall.Signal
 	deadline *deadline
-	scratch  []string
+	// wasLate says that everything was killed at the end of the hold.
+	wasLate bool
+	scratch []string
 }
 
 // start starts the supervisor in a process group of its own: what stops this group, as ^Z does, does not stop it.
@@ -175,7 +177,7 @@ func (f *front) finish(messages <-chan message) (status int, err error) {
 		_ = os.RemoveAll(path)
 	}
 	// The supervisor would have told, but after a suspension either process may be the first to see it.
-	if f.isOverdue() {
+	if f.wasLate || f.isOverdue() {
 		return 0, ErrHoldEnded
 	}
 	return 0, fmt.Errorf("%w; %s", ErrSupervisorDied, f.fate)
@@ -217,6 +219,7 @@ func (f *front) checkDeadline() {
 	switch {
 	case f.hasEnded || killAt == 0:
 	case f.isOverdue():
+		f.wasLate = true
 		f.tree.signal(syscall.SIGKILL)
 	default:
 		f.timer.Set(killAt)

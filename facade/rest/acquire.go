@@ -102,7 +102,7 @@ func (c *call) afterAcquire(requested *acquisition, granted *v1alpha1.Lock, err 
 
 // errRepeatedEnded answers a request that has found its grant, which has ended by then.
 func errRepeatedEnded() error {
-	return problems.New(problems.LockEnded, "The grant of this Idempotency-Key has ended: it expired, was released, or was broken")
+	return problems.New(problems.LockEnded, "The grant of this Idempotency-Key has ended; to acquire the lock anew, send another key")
 }
 
 // findOwn returns the lock, renewed, if it is held by the secret of the request, or else the error otherwise. A grant

@@ -75,16 +75,12 @@ func (b *handOffBurst) count(uid types.UID, now time.Time) {
 }
 
 // nextWaiter returns the waiter to hand the lock off to and marks it as in flight. It returns nil
-// if there is none, if it is not of the holder (empty means any), or if the burst of hand-offs is over. The request that
-// holds the lock waits no more.
+// if there is none, if it is not of the holder (empty means any), or if the burst of hand-offs is over.
 func (q *queues) nextWaiter(held *v1alpha1.Lock, holder string, now time.Time) (*queue, *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue := q.byName[nameOf(held)]
-	if queue == nil || queue.inFlight != nil {
-		return nil, nil
-	}
-	if queue.takeOutRepeated(held); queue.head() == nil {
+	if queue == nil || queue.inFlight != nil || queue.head() == nil {
 		return nil, nil
 	}
 	if holder != "" && queue.head().request.Holder != holder {

@@ -478,16 +478,32 @@ func (q *queue) takeOutOfCaller(gone *waiter) {
 }
 
 // takeOutRepeated takes out the waiters whose request, which was sent several times, holds the lock by another call.
-// All these calls are one wait, so its end is that of all.
+// All these calls are one wait, so its end is that of all. One that is written for at the moment has the grant itself.
 func (q *queue) takeOutRepeated(held *v1alpha1.Lock) {
 	if !rules.IsDerivedOwner(held.Spec.Owner) {
 		return
 	}
 	caller := places.Caller{Lock: q.name, Owner: held.Spec.Owner, Holder: held.Spec.Holder, HolderUID: held.Spec.HolderUID}
-	for repeated := q.lastOf(caller); repeated != nil; repeated = q.lastOf(caller) {
-		q.takeOut(repeated)
-		q.found = append(q.found, repeated)
-		q.signal()
+	if q.lastOf(caller) == nil {
+		return
+	}
+	for element := q.waiters.Front(); element != nil; {
+		each := element.Value.(*waiter)
+		element = element.Next()
+		if each != q.inFlight && each.caller(q.name) == caller {
+			q.takeOut(each)
+			q.found = append(q.found, each)
+		}
+	}
+	q.signal()
+}
+
+// endRepeated is [queue.takeOutRepeated] for a grant that its holder releases.
+func (q *queues) endRepeated(held *v1alpha1.Lock) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if queue := q.byName[nameOf(held)]; queue != nil {
+		queue.takeOutRepeated(held)
 	}
 }
 

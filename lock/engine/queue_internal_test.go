@@ -467,3 +467,39 @@ func TestAClockThatIsSetBackChangesNoPlace(t *testing.T) {
 		t.Error("a later caller stands before an earlier one")
 	}
 }
+
+// A grant that its holder releases was that of the whole request. One of which no caller knows passes to another call of it.
+func TestWhoGetsTheGrantOfARepeatedRequest(t *testing.T) {
+	now := time.Now()
+	request := rules.Acquisition{Owner: rules.HashedOwner([]byte("a secret"), true), Holder: "alice"}
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report"}}
+	held.Spec.Owner, held.Spec.Holder = request.Owner, request.Holder
+	for title, isReleased := range map[string]bool{"released by its holder": true, "taken back": false} {
+		t.Run(title, func(t *testing.T) {
+			q := newQueues(shows(nil), 0)
+			join := func(by rules.Acquisition) *waiter {
+				joined := waiterFor(lock.Request{Acquisition: by, Wait: lock.WaitForever}, now)
+				if _, _, err := q.add(nameOf(held), joined, now, isOwn); err != nil {
+					t.Fatal(err)
+				}
+				return joined
+			}
+			repeated, behind := join(request), join(rules.Acquisition{Owner: "behind"})
+			want := repeated
+			if isReleased {
+				q.endRepeated(held)
+				want = behind
+			}
+			queue, got := q.nextWaiter(held, "", now)
+			if got != want {
+				t.Errorf("%+v is handed the lock", got)
+			}
+			if q.endRepeated(held); got == repeated && repeated.isOut {
+				t.Error("the one that is handed the lock is told that another call has it")
+			}
+			if told := queue.takeFound(); isReleased != (told == repeated) {
+				t.Errorf("%+v is told that another call has had the lock", told)
+			}
+		})
+	}
+}

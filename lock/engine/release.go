@@ -77,6 +77,9 @@ func (e *Engine) release(ctx context.Context, by caller, namespace string, key v
 		if by.mayHaveRenewed(known.lock) {
 			return goesOn(operation)
 		}
+		if !proof.IsUnrenewed { // Otherwise no caller may know of the grant, and another call of the request can have it.
+			e.queues.endRepeated(known.lock)
+		}
 		first = e.releaseKnown(ctx, operation, objects, known, func() { e.orphans.add(known.asShown(shown, by)) }, proof.Owner)
 		if first.isDone {
 			return first.err

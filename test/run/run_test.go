@@ -208,6 +208,7 @@ func TestACommandThatCannotBeExecuted(t *testing.T) {
 	}{
 		"no file":                  {"/nonexistent", 127, []string{"no such file or directory", "backup was not taken"}},
 		"no program of the name":   {"no-such-program-here", 127, []string{"no-such-program-here", "backup was not taken"}},
+		"a file of the name here":  {"run_test.go", 127, []string{"executable file not found", "backup was not taken"}},
 		"no right":                 {text, 126, []string{"permission denied", "backup was not taken"}},
 		"a folder":                 {folder, 126, []string{"is a directory", "backup was not taken"}},
 		"a script of Windows":      {write("crlf", "#!/bin/sh\r\nexit\r\n", 0o700), 127, []string{`crlf cannot be executed: its interpreter "/bin/sh\r" was not found`, "backup was released", "as on Windows"}},
