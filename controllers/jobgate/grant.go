@@ -36,8 +36,8 @@ type grant struct {
 	isVerified bool
 	// isAdopted says that the grant was not delivered to this process.
 	isAdopted bool
-	// runningSince is when this process first saw the Job run under the grant, or zero.
-	runningSince time.Time
+	// podlessSince is since when this process has seen the Job run under the grant without pods; zero if it has some.
+	podlessSince time.Time
 	// blockedReportedAt is when the Job was last told which pods keep it from its start, or zero.
 	blockedReportedAt time.Time
 }

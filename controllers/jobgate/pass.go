@@ -105,8 +105,10 @@ func (p *pass) serveHolder(ctx context.Context) error {
 		return p.startUnlessBlocked(ctx, holder)
 	case jobs.Running:
 		delete(p.state.syncRequests, holder.job.UID)
-		if p.state.grant.runningSince.IsZero() {
-			p.state.grant.runningSince = p.now
+		if !jobs.HasNoPods(holder.job) {
+			p.state.grant.podlessSince = time.Time{}
+		} else if p.state.grant.podlessSince.IsZero() {
+			p.state.grant.podlessSince = p.now
 		}
 		return nil
 	case jobs.Finishing:

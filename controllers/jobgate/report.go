@@ -23,7 +23,7 @@ const (
 	// waits are shorter and cost no write of the Job.
 	defaultAnnotateAfter = time.Minute
 	// noPodsAfter is how long a Job that was started has no pods before the Jobs behind it are told: it takes the Job
-	// controller a moment to create them.
+	// controller a moment to create them, and to create others for those that have failed.
 	noPodsAfter = time.Minute
 	// reportEvery is the interval between reports to a waiting Job: below the hour after which
 	// the API server drops the last event, and above the 6 minutes within which client-go
@@ -180,11 +180,11 @@ func (p *pass) heldBy(candidate *jobInfo) string {
 // has no pods, and whether that has come; zero if it has some, or is not started. It keeps the lock: it may yet get its pods.
 func (p *pass) podlessFrom() (from time.Time, isPodless bool) {
 	holder := p.holder()
-	if holder == nil || !holder.is(jobs.Running) || !jobs.HasNoPods(holder.job) {
+	if holder == nil || !holder.is(jobs.Running) || p.state.grant.podlessSince.IsZero() {
 		return time.Time{}, false
 	}
 	// The status does not say since when: the Job controller stores no start time of a Job whose first pod it could not create.
-	from = p.state.grant.runningSince.Add(noPodsAfter)
+	from = p.state.grant.podlessSince.Add(noPodsAfter)
 	return from, !from.After(p.now)
 }
 

@@ -125,6 +125,17 @@ func TestJobsBehindOneWithoutPodsAreTold(t *testing.T) {
 	if note := w.note(behind); !strings.HasSuffix(note, "on behalf of Job a") {
 		t.Errorf("the note is %q when it has pods", note)
 	}
+
+	w.told()
+	w.write(holder, func(job *batchv1.Job) { job.Status.Active = 0 }) // One has failed, and the next comes after a backoff.
+	w.renewFor(noPodsAfter - 10*time.Second)
+	if said := strings.Join(w.told(), "\n"); strings.Contains(said, "pods") {
+		t.Errorf("told %q before it had none for a minute", said)
+	}
+	w.renewFor(20 * time.Second)
+	if said := strings.Join(w.told(), "\n"); !strings.Contains(said, "LockHolderWithoutPods") {
+		t.Errorf("told %q when it had none for a minute", said)
+	}
 }
 
 func TestALostLockSaysHowItWasLost(t *testing.T) {
