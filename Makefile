@@ -152,7 +152,7 @@ quick: ## Run the tests that need no control plane, unless their results are cac
 
 # What computes comes first. Suites wait as much as they compute, so two for each processor run at once, with what BESIDE says.
 test: build control-plane bin/kwok bin/helm bin/kustomize-controller compile-tests ## Run all tests that judge a change.
-	@rm -rf "$(REPORTS)"; failed=0; $(MAKE) --no-print-directory test-units || failed=1; \
+	@rm -rf "$(REPORTS)"/*.json "$(REPORTS)/ginkgo"; failed=0; $(MAKE) --no-print-directory test-units || failed=1; \
 	suites="$$(hack/test-packages.sh suites)" && $(MAKE) --no-print-directory -k -j$(JOBS) browser-test $(BESIDE) $$(printf 'suite/%s ' $$suites) \
 	  $(addprefix module/,$(WITH_TESTS)) || failed=1; bin/gotest -slowest=10 "$(REPORTS)"; exit $$failed
 compile-tests:

@@ -296,6 +296,7 @@ func TestValuesOfAllPods(t *testing.T) {
 		want        any
 	}{
 		{"global.imagePullSecrets[0].name=shared,imagePullSecrets[0].name=own,imagePullSecrets[1].name=shared", "imagePullSecrets", []any{map[string]any{"name": "shared"}, map[string]any{"name": "own"}}},
+		{"global=null,imagePullSecrets=null", "imagePullSecrets", nil}, // as a parent chart leaves them that has keys without values
 		{"securityContext.runAsUser=1000660000", "securityContext", map[string]any{"runAsNonRoot": true, "runAsUser": 1000660000.0, "seccompProfile": map[string]any{"type": "RuntimeDefault"}}},
 		{"securityContext.seccompProfile=null", "securityContext", map[string]any{"runAsNonRoot": true}},
 		{"containerSecurityContext.runAsGroup=7", "containers 0 securityContext runAsGroup", 7.0},

@@ -7,7 +7,7 @@
 
 {{/* What the specs of all pods have. */}}
 {{- define "lock-operator.pod" -}}
-{{- with concat (.Values.global.imagePullSecrets | default list) .Values.imagePullSecrets | uniq }}
+{{- with concat ((.Values.global | default dict).imagePullSecrets | default list) (.Values.imagePullSecrets | default list) | uniq }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
