@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,6 +69,19 @@ func Start(ctx context.Context) (*Environment, error) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	// Tests start both anew, at the same ports.
+	etcd, err := FreeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	apiServer, err := FreeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	host, port, err := net.SplitHostPort(apiServer)
+	if err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("", "lock-operator-test-")
 	if err != nil {
 		return nil, err
@@ -96,7 +111,8 @@ func Start(ctx context.Context) (*Environment, error) {
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return nil, err
 	}
-	environment.envtest.ControlPlane.Etcd = &envtest.Etcd{DataDir: data}
+	environment.envtest.ControlPlane.Etcd = &envtest.Etcd{DataDir: data, URL: &url.URL{Scheme: "http", Host: etcd}}
+	environment.envtest.ControlPlane.APIServer.SecureServing.ListenAddr = envtest.ListenAddr{Address: host, Port: port}
 	environment.Config, err = environment.envtest.Start()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the control plane (make control-plane builds it): %w", err), environment.Stop())
