@@ -421,11 +421,43 @@ func TestTheDeadlineIsWatchedBeforeTheCommandIsStarted(t *testing.T) {
 	}
 
 	timer := &testTimer{clock: clock, c: make(chan struct{}, 1)}
-	f := &front{clock: clock, timer: timer, deadline: &deadline{at: new(atomic.Int64)}}
+	f := &front{clock: clock, timer: timer, tree: newTree(), deadline: &deadline{at: new(atomic.Int64)}}
 	f.deadline.set(2 * time.Hour)
 	f.handle(message{Kind: kindStarting})
 	if timer.at != 2*time.Hour {
 		t.Errorf("the front looks again at %s", timer.at)
+	}
+}
+
+// A front that kills what its supervisor has left may be killed itself before it is through: then the guard has to do the rest.
+func TestAFrontDoesNotKillTheGuard(t *testing.T) {
+	begin := func() *exec.Cmd {
+		process := exec.CommandContext(t.Context(), "sleep", "1000")
+		process.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := process.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return process
+	}
+	timer := &testTimer{clock: &testClock{now: time.Hour}, c: make(chan struct{}, 1)}
+	f := &front{
+		clock: timer.clock, timer: timer, tree: newTree(), deadline: &deadline{at: new(atomic.Int64)},
+		hasEnded: true, status: unix.WaitStatus(syscall.SIGKILL),
+	}
+	guard, leftover := begin(), begin()
+	f.handle(message{Kind: kindStarting, PID: guard.Process.Pid})
+	f.hasLeftover()
+	if err := leftover.Wait(); err == nil || leftover.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("what was left ended with %v", err)
+	}
+	if f.hasLeftover() {
+		t.Error("the guard counts as left")
+	}
+	if err := guard.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if _ = guard.Wait(); guard.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+		t.Errorf("the guard ended with %s", guard.ProcessState)
 	}
 }
 

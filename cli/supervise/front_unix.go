@@ -198,6 +198,7 @@ func (f *front) handle(m message) {
 	switch m.Kind {
 	case kindStarting:
 		f.fate = "the command was killed"
+		f.tree.leaveOut(m.PID)
 		f.checkDeadline()
 	case kindStarted:
 		f.command, f.hadTerminal = m.PID, m.IsForeground

@@ -23,7 +23,7 @@ const linkFormat = "%d,%d"
 // message is what the supervisor tells the front.
 type message struct {
 	Kind kind `json:"kind"`
-	// PID is that of the command, and of its process group.
+	// PID is that of the command, and of its process group; of [kindStarting], that of the guard.
 	PID int `json:"pid,omitempty"`
 	// IsForeground says that the command was given the terminal.
 	IsForeground bool `json:"isForeground,omitempty"`
@@ -36,8 +36,8 @@ type message struct {
 type kind string
 
 const (
-	// kindStarting has the front watch the deadline. The supervisor may be stopped before it can tell that the command
-	// was started.
+	// kindStarting has the front watch the deadline, and leave out the guard when it kills: the front may be killed before it
+	// has done the rest. The supervisor may be stopped before it can tell that the command was started.
 	kindStarting kind = "starting"
 	kindStarted  kind = "started"
 	kindStopped  kind = "stopped"

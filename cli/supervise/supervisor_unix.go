@@ -125,7 +125,11 @@ func (s *Supervisor) Run(command Command, hold Hold, policy Policy, events Event
 	}
 	defer r.front.setDeadline(0)
 	r.advance() // the front knows when to kill before there is anything to kill
-	r.front.send(message{Kind: kindStarting})
+	starting := message{Kind: kindStarting}
+	if guard != nil {
+		starting.PID = guard.pid
+	}
+	r.front.send(starting)
 	if err := r.start(command); err != nil {
 		return Outcome{}, err
 	}

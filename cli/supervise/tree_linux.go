@@ -30,7 +30,7 @@ type tree struct {
 	leader int
 	// hasLeader says that the leader is this process's child yet, so that no other group can have its number.
 	hasLeader bool
-	// inherited are children that this process had before it started any.
+	// inherited are children that this process had before it started any, and those that are left out.
 	inherited map[int]bool
 	ownGroup  int
 	hasProc   bool
@@ -51,6 +51,9 @@ func newTree() tree {
 	}
 	return t
 }
+
+// leaveOut has the tree be without a process that is, or may become, a child.
+func (t tree) leaveOut(pid int) { t.inherited[pid] = true }
 
 // children returns the direct children that belong to the tree.
 func (t tree) children() []process {

@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -182,7 +181,7 @@ func (r *started) wantNoScratch() {
 // waitForNoScratch is wantNoScratch where a process removes it that is no descendant.
 func (r *started) waitForNoScratch() {
 	r.t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); runtime.Gosched() {
+	for end := time.Now().Add(patience); time.Now().Before(end); <-time.After(10 * time.Millisecond) {
 		if left, _ := filepath.Glob(filepath.Join(r.runtime, "*")); len(left) == 0 {
 			return
 		}
