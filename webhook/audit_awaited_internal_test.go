@@ -187,6 +187,7 @@ func TestAwaitedChangesOfOneActorDoNotPushOutThoseOfOthers(t *testing.T) {
 			now := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
 			records := &audittest.Recorder{}
 			awaited := newAwaited(records, now)
+			awaited.most = 1000
 			lock := func(namespace, name, holder string) *v1alpha1.Lock {
 				return &v1alpha1.Lock{
 					ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)},
@@ -200,7 +201,7 @@ func TestAwaitedChangesOfOneActorDoNotPushOutThoseOfOthers(t *testing.T) {
 				awaited.grant(lock("payments", fmt.Sprint("granted-", number), "alice"), audit.Granted, nil)
 				awaited.end(audit.Ended(audit.ForceReleased, audit.ByForce, audit.Admission, "bob", ended(number, "carol"), now.Now()))
 			}
-			const flooded = 2 * maxAwaited
+			flooded := 2 * awaited.most
 			for number := range flooded {
 				namespace, user := flood(number)
 				awaited.grant(lock(namespace, fmt.Sprint("malformed-", number), user), audit.Granted, nil)
@@ -216,7 +217,7 @@ func TestAwaitedChangesOfOneActorDoNotPushOutThoseOfOthers(t *testing.T) {
 			if diff := cmp.Diff(map[audit.Event]int{audit.Granted: count, audit.ForceReleased: count}, got); diff != "" {
 				t.Errorf("records (-want +got):\n%s", diff)
 			}
-			if got, want := records.Losses(), flooded+2*count-maxAwaited; got != want {
+			if got, want := records.Losses(), flooded+2*count-awaited.most; got != want {
 				t.Errorf("%d records are said to be lost, want %d", got, want)
 			}
 		})
