@@ -151,9 +151,9 @@ quick: ## Run the tests that need no control plane, unless their results are cac
 	@packages="$$(hack/test-packages.sh unit)" && go test -vet=off $(TESTFLAGS) $$packages
 
 # What computes comes first. Suites wait as much as they compute, so two for each processor run at once, with what BESIDE says.
-test: build control-plane bin/kwok bin/helm bin/kustomize-controller compile-tests ## Run all tests that judge a change.
+test: build control-plane bin/kwok bin/helm bin/kustomize-controller $(CHROMIUM) compile-tests ## Run all tests that judge a change.
 	@rm -rf "$(REPORTS)"/*.json "$(REPORTS)/ginkgo"; failed=0; $(MAKE) --no-print-directory test-units || failed=1; \
-	suites="$$(hack/test-packages.sh suites)" && $(MAKE) --no-print-directory -k -j$(JOBS) browser-test $(BESIDE) $$(printf 'suite/%s ' $$suites) \
+	suites="$$(hack/test-packages.sh suites)" && $(MAKE) --no-print-directory -k -j$(JOBS) module/test/browser $(BESIDE) $$(printf 'suite/%s ' $$suites) \
 	  $(addprefix module/,$(WITH_TESTS)) || failed=1; bin/gotest -slowest=10 "$(REPORTS)"; exit $$failed
 compile-tests:
 	@$(SPARE_GC) RACE="$(RACE)" hack/compile-tests.sh "$(OUTSIDE) test/image test/installation" $(WITH_TESTS) test/browser test/chart test/observability
@@ -176,11 +176,11 @@ test-one: build control-plane bin/kwok bin/helm bin/kustomize-controller ## Run 
 timing: build control-plane $(CHROMIUM) ## Judge how fast things are: alone on the machine, against floors that the same run measures.
 	@$(TEST_ENV) GOGC=100 hack/test-tagged.sh timing $(PKGS)
 
-test-nightly: build control-plane bin/kwok bin/helm bin/kustomize-controller $(CHROMIUM) $(PROMETHEUS)
+# The check of the page's accessibility comes from the registry of npm. Without npm it is left out; in CI that is a failure.
+test-nightly: build control-plane bin/kwok bin/helm bin/kustomize-controller $(CHROMIUM) $(PROMETHEUS) $(if $(or $(CI),$(shell command -v npm)),web/node_modules)
 	@$(TEST_ENV) hack/test-tagged.sh nightly $(PKGS)
 
-# The check of the page's accessibility comes from the registry of npm. Without npm it is left out; in CI that is a failure.
-browser-test: build control-plane $(CHROMIUM) $(if $(or $(CI),$(shell command -v npm)),web/node_modules) ## Run the tests of the page and of the REST door's events with a browser.
+browser-test: build control-plane $(CHROMIUM) ## Run the tests of the page and of the REST door's events with a browser.
 	@$(call module,test/browser)
 
 chart-test: build control-plane bin/helm ## Check the Helm chart, hold it against config/, and install it with Helm.

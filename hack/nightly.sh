@@ -15,6 +15,7 @@ nightly() { echo "make test-nightly PKGS='$*'"; }
 # A name, the files that it is about if a change of them asks for it at once, and what it runs, in the order of their use.
 steps=(
   "gitops|^go\.mod|^api/|^config/(crd|admission-policy|webhook)/|^lock/jobs/|^controllers/jobgate/|^test/gitops/#$(nightly ./test/gitops)"
+  "page|^web/|^facade/ui/|^test/browser/ui/#$(nightly ./test/browser/ui)"
   "line|^lock/(engine|line)/|^facade/peers/#export LINE_KILLS=\${LINE_KILLS:-5} LINE_HOME_KILLS=2 LINE_CROWD=500 LINE_ROLLED=200; $(nightly ./test/line)"
   "liveness|#make robustness DURATION=40s"
   "install-variants|^charts/|^config/|^test/install(ation)?/#ROTATIONS=3 make test-one PKG=./test/install FOCUS='issues its own certificates' && make install-test INSTALLATIONS=."

@@ -1,3 +1,5 @@
+//go:build nightly
+
 package ui_test
 
 import (
@@ -41,7 +43,7 @@ func (a axe) check(s *screen, state string) {
 }
 
 // axe must find nothing, in each state of the page.
-func TestAccessibility(t *testing.T) {
+func TestNightlyAccessibility(t *testing.T) {
 	axe := readAxe(t)
 	f := newFacade(t, &viewers{users: map[string]string{"secret": "dana@example.com", "stranger": "sam"}, deny: map[string][]string{"sam": {"list", "watch"}}})
 	populate(f)
@@ -88,7 +90,7 @@ func (s *screen) fits() {
 }
 
 // The same when there is nothing to show, when a lock has ended, and when what is shown may be old.
-func TestAccessibilityOfRareStates(t *testing.T) {
+func TestNightlyAccessibilityOfRareStates(t *testing.T) {
 	axe := readAxe(t)
 	for _, preferred := range []string{"light", "dark"} {
 		axe.scheme = preferred
