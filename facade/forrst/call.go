@@ -93,6 +93,9 @@ func (c *call) serve(r *http.Request, body []byte) {
 		c.response.ID = &c.request.ID
 	}
 	if len(problems) > 0 {
+		if _, err := c.arrive(r.Context(), r, limits.Work, false); err != nil {
+			problems = c.problems(r.Context(), err, "")
+		}
 		c.fail(problems)
 		return
 	}
@@ -109,12 +112,24 @@ func (c *call) serve(r *http.Request, body []byte) {
 
 // runAdmitted runs the call unless too many run already.
 func (c *call) runAdmitted(ctx context.Context, r *http.Request) (_ json.RawMessage, err error) {
-	if c.function, err = c.resolve(); err != nil {
+	var faulty error
+	if c.function, faulty = c.resolve(); faulty == nil {
+		c.caller.Namespace, faulty = c.config.Access.Namespace(&c.caller, c.named, c.verb() != "")
+	}
+	cost, mayWait := c.cost()
+	hasPaid, err := c.arrive(ctx, r, cost, mayWait)
+	if err != nil {
 		return nil, err
+	}
+	if faulty != nil {
+		return nil, faulty
 	}
 	c.permit, err = c.config.Server.Limiter().Admit(limits.CallerOf(r, c.caller.Holder()), c.function.cost)
 	if err != nil {
 		return nil, err
+	}
+	if hasPaid && mayWait {
+		c.permit.Paid(cost)
 	}
 	defer func() {
 		if c.permit != nil {
@@ -124,12 +139,26 @@ func (c *call) runAdmitted(ctx context.Context, r *http.Request) (_ json.RawMess
 	return c.run(ctx)
 }
 
+// cost is what the call costs the API server when it arrives, and whether it may wait for a lock. One of an unknown function
+// costs as much as one that acquires.
+func (c *call) cost() (cost limits.Cost, mayWait bool) {
+	switch {
+	case c.function == nil:
+		return limits.Work, false
+	case c.function.cost == limits.Free && c.verb() == access.VerbCreate:
+		return limits.Work, true
+	}
+	return c.function.cost, false
+}
+
+// arrive counts the call before its rights are reviewed.
+func (c *call) arrive(ctx context.Context, r *http.Request, cost limits.Cost, mayWait bool) (hasPaid bool, err error) {
+	return c.config.Server.Limiter().Arrive(ctx, limits.CallerOf(r, c.caller.Holder()), cost, mayWait)
+}
+
 // run does steps 7 to 10 of docs/forrst.md, section 1.6.
 func (c *call) run(ctx context.Context) (_ json.RawMessage, err error) {
 	verb := c.verb()
-	if c.caller.Namespace, err = c.config.Access.Namespace(&c.caller, c.named, verb != ""); err != nil {
-		return nil, err
-	}
 	// Before anything is done, so that a caller without the right is told the same whether
 	// or not there is a lock.
 	if c.function.isRouted {
@@ -141,9 +170,6 @@ func (c *call) run(ctx context.Context) (_ json.RawMessage, err error) {
 		if err := c.config.Access.Authorize(ctx, &c.caller, verb, c.requestedLock); err != nil {
 			return nil, err
 		}
-	}
-	if err := c.permit.Spend(c.function.cost); err != nil {
-		return nil, err
 	}
 	invoke, problems := c.prepare()
 	if len(problems) > 0 {

@@ -251,44 +251,44 @@ func TestNegativeLimitsAreRefused(t *testing.T) {
 
 // What a caller asks of the API server has a rate. Its renewals and releases have one of their own.
 func TestACallerAtItsRateIsToldWhenToTryAgain(t *testing.T) {
-	f := newFixtureWith(t, func(config *testfacade.Settings) {
-		config.Server.Limits, config.Server.Clock = limits.Limits{RatePerCaller: 1}, config.Clock
-	})
-	c := &crowd{fixture: f}
 	acquire := func(key string) string {
 		return envelopeWith(wire.Acquire, arguments(`"key":"`+key+`","owner":"o"`), "")
 	}
-	want := func(title, address, body string, status int) {
-		t.Helper()
-		if got := c.postFrom(address, body); got.status != status {
-			t.Errorf("%s: status %d, want %d: %s", title, got.status, status, got.body)
-		}
-	}
-	for _, key := range []string{"a", "b"} {
-		want("at first", anAddress, acquire(key), 200)
-	}
-	f.locks.Calls()
-	for title, body := range map[string]string{
+	for title, refused := range map[string]string{
 		"acquire": acquire("c"), "status": envelopeWith(wire.Status, arguments(`"key":"a"`), ""),
 		"list": envelopeWith(wire.List, "", ""), "force-release": envelopeWith(wire.ForceRelease, arguments(`"key":"a"`), ""),
 		"the extension":          envelopeWith(ping, "", locked(`{"key":"d","scope":"global",`+ttl+`}`)),
 		"a wait for half a turn": envelopeWith(wire.Acquire, arguments(`"key":"c","block":{"value":500,"unit":"millisecond"}`), ""),
+		"an unknown function":    envelopeWith("unknown", "", ""),
+		"no call":                `{"protocol":{"name":"forrst","version":"0.1.0"},"id":"a-1"}`,
 	} {
 		t.Run(title, func(t *testing.T) {
-			c.t = t
-			c.wantRefusal(c.postFrom(anAddress, body), 429, "RATE_LIMITED")
+			f := newFixtureWith(t, func(config *testfacade.Settings) {
+				config.Server.Limits, config.Server.Clock = limits.Limits{RatePerCaller: 1}, config.Clock
+			})
+			c := &crowd{fixture: f}
+			want := func(title, address, body string, status int) {
+				t.Helper()
+				if got := c.postFrom(address, body); got.status != status {
+					t.Errorf("%s: status %d, want %d: %s", title, got.status, status, got.body)
+				}
+			}
+			for _, key := range []string{"a", "b"} {
+				want("at first", anAddress, acquire(key), 200)
+			}
+			f.locks.Calls()
+			c.wantRefusal(c.postFrom(anAddress, refused), 429, "RATE_LIMITED")
+			if calls := f.locks.Calls(); len(calls) > 0 {
+				t.Errorf("a refused call asked for %+v", calls)
+			}
+			want("a ping", anAddress, envelopeWith(ping, "", ""), 200)
+			want("a renewal", anAddress, envelopeWith(wire.Renew, arguments(`"key":"a","owner":"o"`), ""), 200)
+			want("a release", anAddress, envelopeWith(wire.Release, arguments(`"key":"a","owner":"o"`), ""), 200)
+			want("another caller", anotherAddress, acquire("e"), 200)
+			f.clock.Step(time.Second)
+			want("a second later", anAddress, acquire("c"), 200)
 		})
 	}
-	c.t = t
-	if calls := f.locks.Calls(); len(calls) > 0 {
-		t.Errorf("refused calls asked for %+v", calls)
-	}
-	want("a ping", anAddress, envelopeWith(ping, "", ""), 200)
-	want("a renewal", anAddress, envelopeWith(wire.Renew, arguments(`"key":"a","owner":"o"`), ""), 200)
-	want("a release", anAddress, envelopeWith(wire.Release, arguments(`"key":"a","owner":"o"`), ""), 200)
-	want("another caller", anotherAddress, acquire("e"), 200)
-	f.clock.Step(time.Second)
-	want("a second later", anAddress, acquire("c"), 200)
 }
 
 // A call that waits for a lock waits for its turn as well, and costs nothing more.

@@ -243,6 +243,8 @@ type Permit struct {
 	caller  Caller
 	// isUpkeep says that the call costs [Upkeep].
 	isUpkeep bool
+	// paid is what [Limiter.Arrive] has counted and the call has yet to spend; Free if it is nothing.
+	paid Cost
 	// isReleased needs the mutex of the limiter.
 	isReleased bool
 }

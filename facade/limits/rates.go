@@ -1,8 +1,10 @@
 package limits
 
 import (
+	"cmp"
 	"container/list"
 	"context"
+	"errors"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -21,6 +23,9 @@ const (
 	burstSeconds = 2
 	// upkeepFactor is how many renewals and releases there may be for each other call.
 	upkeepFactor = 2
+	// maxHeldBack is how long a call is held back whose caller goes on before the time that it was told. It leaves most of
+	// the time that a request has to be read.
+	maxHeldBack = 5 * time.Second
 )
 
 // Cost is what a call costs the API server.
@@ -51,6 +56,8 @@ func (a *allowance) of(cost Cost) *bucket {
 type bucket struct {
 	*rate.Limiter
 
+	// toldUntil is when the caller may try again, as a refusal has told it.
+	toldUntil time.Time
 	// turns are those of the calls that wait for room, in the order in which they came: channels
 	// that get a value when theirs is the next. None of them has taken anything yet, so one that leaves
 	// has nothing to give back.
@@ -115,17 +122,89 @@ type charge struct {
 	refusal *Error
 }
 
-// buckets returns what a call takes from, first that of the caller and then that of its namespace. A
-// bucket is nil if there is no rate. It needs the mutex.
-func (p *Permit) buckets(cost Cost, now time.Time) (buckets [2]charge) {
-	l := p.limiter
+// charges are what a call takes from.
+type charges [2]charge
+
+// charges returns the bucket of the caller and then that of its namespace. A bucket is nil if there is no rate. It needs
+// the mutex.
+func (l *Limiter) charges(caller Caller, cost Cost, now time.Time) (buckets charges) {
 	if l.limits.RatePerCaller > 0 {
-		buckets[0] = charge{l.rates.callers.Get(p.caller, now).of(cost), ErrCallerRate}
+		buckets[0] = charge{l.rates.callers.Get(caller, now).of(cost), ErrCallerRate}
 	}
-	if l.limits.RatePerNamespace > 0 && p.caller.namespace != "" {
-		buckets[1] = charge{l.rates.namespaces.Get(p.caller.namespace, now).of(cost), ErrNamespaceRate}
+	if l.limits.RatePerNamespace > 0 && caller.namespace != "" {
+		buckets[1] = charge{l.rates.namespaces.Get(caller.namespace, now).of(cost), ErrNamespaceRate}
 	}
 	return buckets
+}
+
+// ofCaller returns the bucket that tells what the caller was told, or nil: that of the caller unless only its namespace has
+// a rate. What a namespace has used up is told to each of its callers.
+func (buckets charges) ofCaller() *bucket { return cmp.Or(buckets[0].bucket, buckets[1].bucket) }
+
+// tell records the refusal that the caller is told.
+func (buckets charges) tell(err error, now time.Time) error {
+	if refused, ok := errors.AsType[*Error](err); ok {
+		of := buckets.ofCaller()
+		of.toldUntil = now.Add(refused.Wait())
+	}
+	return err
+}
+
+// Arrive counts a call of the cost against the rates of its caller and of the caller's namespace, before anything is done for
+// it: its body is not read yet, and no right reviewed. A call that fails later has cost as much. The error is the [*Error]
+// that refuses the call, or that of ctx.
+//
+// A call that comes before the time at which a refusal has told its caller to try again waits for its turn behind the
+// other such calls, for 5 s at most, and is refused only then. A caller that goes on so is answered later and later, and has
+// as many calls begun as its rate says.
+//
+// MayWait says that the call may be one that waits for a lock, as its body tells. If there is no room for it, it goes on
+// without having paid, see [Permit.AwaitTurn].
+func (l *Limiter) Arrive(ctx context.Context, caller Caller, cost Cost, mayWait bool) (hasPaid bool, err error) {
+	if cost == Free {
+		return false, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.clock.Now()
+	buckets := l.charges(caller, cost, now)
+	err = buckets.spend(now)
+	switch {
+	case err == nil:
+		return true, nil
+	case now.Before(buckets.ofCaller().toldUntil):
+		return l.holdBack(ctx, buckets)
+	case mayWait:
+		return false, nil
+	}
+	return false, buckets.tell(err, now)
+}
+
+// holdBack lets a call wait for its turn. It needs the mutex.
+func (l *Limiter) holdBack(ctx context.Context, buckets charges) (hasPaid bool, err error) {
+	waited, err := l.awaitTurn(ctx, buckets, maxHeldBack)
+	if err == nil {
+		return true, nil
+	}
+	if rest := maxHeldBack - waited; rest > 0 && ctx.Err() == nil {
+		l.pause(ctx, rest, nil)
+	}
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	return false, buckets.tell(err, l.clock.Now())
+}
+
+// Paid says that [Limiter.Arrive] has counted the call: the next of Spend or AwaitTurn for this cost takes nothing.
+func (p *Permit) Paid(cost Cost) { p.paid = cost }
+
+// takePaid reports whether the call has been counted, once. It needs the mutex.
+func (p *Permit) takePaid(cost Cost) bool {
+	isPaid := p.paid == cost
+	if isPaid {
+		p.paid = Free
+	}
+	return isPaid
 }
 
 // Spend counts a call of the cost against the rates of its caller and of the caller's namespace, or
@@ -137,12 +216,16 @@ func (p *Permit) Spend(cost Cost) error {
 	l := p.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return p.spend(p.buckets(cost, l.clock.Now()))
+	if p.takePaid(cost) {
+		return nil
+	}
+	now := l.clock.Now()
+	buckets := l.charges(p.caller, cost, now)
+	return buckets.tell(buckets.spend(now), now)
 }
 
 // spend takes from all buckets, or from none. It needs the mutex.
-func (p *Permit) spend(buckets [2]charge) error {
-	now := p.limiter.clock.Now()
+func (buckets charges) spend(now time.Time) error {
 	for _, each := range buckets {
 		if each.bucket != nil {
 			if err := each.refuse(now, 0, each.refusal); err != nil {
@@ -154,7 +237,7 @@ func (p *Permit) spend(buckets [2]charge) error {
 	return nil
 }
 
-func take(buckets [2]charge, now time.Time) {
+func take(buckets charges, now time.Time) {
 	for _, each := range buckets {
 		if each.bucket != nil {
 			each.ReserveN(now, 1)
@@ -176,9 +259,18 @@ func (p *Permit) AwaitTurn(ctx context.Context, cost Cost, patience time.Duratio
 	l := p.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if p.takePaid(cost) {
+		return 0, nil
+	}
+	buckets := l.charges(p.caller, cost, l.clock.Now())
+	waited, err = l.awaitTurn(ctx, buckets, patience)
+	return waited, buckets.tell(err, l.clock.Now())
+}
+
+// awaitTurn takes from the buckets when it is the turn of the call. It needs the mutex.
+func (l *Limiter) awaitTurn(ctx context.Context, buckets charges, patience time.Duration) (waited time.Duration, err error) {
 	start := l.clock.Now()
-	buckets := p.buckets(cost, start)
-	if p.spend(buckets) == nil {
+	if buckets.spend(start) == nil {
 		return 0, nil
 	}
 	// One after the other: of each caller one call at a time waits for room of its namespace.

@@ -143,14 +143,15 @@ func (c *call) admit(resource resource) error {
 	if err != nil {
 		return c.authenticationError(err)
 	}
-	if c.query, err = readQuery(c.request); err != nil {
-		return err
-	}
-	c.operation = choose(c)
-	if err := c.checkAccepted(); err != nil {
-		return err
-	}
+	faulty := c.readHeader(choose)
 	who := limits.CallerOf(c.request, c.caller.Holder())
+	hasPaid, err := c.arrive(who)
+	if err != nil {
+		return err
+	}
+	if faulty != nil {
+		return faulty
+	}
 	c.counted = c.config.Server.Limiter().Body(who, c.request.Body, maxRequestBytes)
 	if c.operation.hasBody {
 		if c.body, err = receive(c.request, c.counted); err != nil {
@@ -161,15 +162,39 @@ func (c *call) admit(resource resource) error {
 	if c.permit, err = c.config.Server.Limiter().Admit(who, c.operation.cost); err != nil {
 		return err
 	}
+	if hasPaid && c.operation == acquireLock {
+		c.permit.Paid(limits.Work)
+	}
 	if c.operation.verb != "" {
-		if c.caller.Namespace, err = c.readNamespace(c.request.PathValue(namespacePart)); err != nil {
-			return err
-		}
 		if err := c.config.Access.Authorize(c.request.Context(), &c.caller, c.operation.verb, c.requestedLock); err != nil {
 			return err
 		}
 	}
-	return c.permit.Spend(c.operation.cost)
+	return nil
+}
+
+// readHeader reads what the request says without its body.
+func (c *call) readHeader(choose func(*call) *operation) (err error) {
+	if c.query, err = readQuery(c.request); err != nil {
+		return err
+	}
+	c.operation = choose(c)
+	if err := c.checkAccepted(); err != nil {
+		return err
+	}
+	if c.operation.verb != "" {
+		c.caller.Namespace, err = c.readNamespace(c.request.PathValue(namespacePart))
+	}
+	return err
+}
+
+// arrive counts the call before anything is done for it. One that names no operation costs as much as one that does.
+func (c *call) arrive(who limits.Caller) (hasPaid bool, err error) {
+	cost, mayWait := limits.Work, c.operation == acquireLock
+	if c.operation != nil && !mayWait {
+		cost = c.operation.cost
+	}
+	return c.config.Server.Limiter().Arrive(c.request.Context(), who, cost, mayWait)
 }
 
 // readNamespace returns the namespace of that name. An empty name means all that are served, and the namespace is empty

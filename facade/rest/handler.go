@@ -79,7 +79,8 @@ type operation struct {
 	name string
 	// verb is what the caller must be allowed to do with locks. Empty if every caller may ask.
 	verb string
-	// cost is what the operation costs the API server, but for the lock that it acquires.
+	// cost is what the operation costs the API server. That of acquire is [limits.Free]: it may wait for its turn, see
+	// [call.arrive].
 	cost limits.Cost
 	// hasBody says that the request has one, which the call finds in its body.
 	hasBody bool

@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/limits"
@@ -223,29 +227,121 @@ func TestLimitsOfCallers(t *testing.T) {
 }
 
 func TestACallerAtItsRateIsToldWhenToTryAgain(t *testing.T) {
-	f := newFixture(t, func(s *testfacade.Settings) {
-		s.Server.Limits, s.Server.Clock = limits.Limits{RatePerCaller: 1}, s.Clock
-	})
-	token := f.acquire(report, ofSixty)
-	f.do(http.MethodGet, report, "").want(http.StatusOK)
-	for method, body := range map[string]string{http.MethodPost: ofSixty, http.MethodGet: ""} {
-		refused := f.do(method, report, body).want(http.StatusTooManyRequests, "too-many-calls")
-		if after := refused.header.Get("Retry-After"); after != "1" {
-			t.Errorf("%s: Retry-After %q", method, after)
+	for name, test := range map[string]struct {
+		method, body string
+		headers      []string
+	}{
+		"an acquire": {method: http.MethodPost, body: ofSixty},
+		"a read":     {method: http.MethodGet},
+		// It looks for its lock first, which is a read.
+		"a short wait that may be repeated": {http.MethodPost, `{"ttl_seconds":60,"wait_seconds":0.5}`, []string{"Idempotency-Key", "0123456789abcdef"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, func(s *testfacade.Settings) {
+				s.Server.Limits, s.Server.Clock = limits.Limits{RatePerCaller: 1}, s.Clock
+			})
+			token := f.acquire(report, ofSixty)
+			f.do(http.MethodGet, report, "").want(http.StatusOK)
+			f.locks.Calls()
+			refused := f.do(test.method, report, test.body, test.headers...).want(http.StatusTooManyRequests, "too-many-calls")
+			if after := refused.header.Get("Retry-After"); after != "1" {
+				t.Errorf("Retry-After %q", after)
+			}
+			if calls := f.locks.Calls(); len(calls) > 0 {
+				t.Errorf("a refused call asked for %+v", calls)
+			}
+			f.do(http.MethodPut, report, ofSixty, "X-Lock-Token", token).want(http.StatusOK)
+			f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusNoContent)
+			f.do(http.MethodPost, report, ofSixty, "User", "bob").want(http.StatusCreated)
+			f.clock.Step(time.Second)
+			f.do(http.MethodPost, report, ofSixty).want(http.StatusLocked, "lock-held")
+		})
+	}
+}
+
+// unread is a body that must not be read.
+type unread struct{ t *testing.T }
+
+func (u unread) Read([]byte) (int, error) {
+	u.t.Error("the body was read")
+	return 0, io.EOF
+}
+
+// countedAccess counts the reviews of rights.
+type countedAccess struct {
+	callers
+	reviews atomic.Int32
+}
+
+func (c *countedAccess) Authorize(ctx context.Context, who user.Info, right authorizationv1.ResourceAttributes) error {
+	c.reviews.Add(1)
+	return c.callers.Authorize(ctx, who, right)
+}
+
+// A caller that goes on although it was told to wait costs next to nothing: it is answered late, and what is refused was
+// neither read nor reviewed.
+func TestACallerThatGoesOnIsAnsweredLateAndUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reviewed := &countedAccess{}
+		f := newFixture(t, func(s *testfacade.Settings) {
+			s.Access, s.Server.Limits, s.Server.Clock = reviewed, limits.Limits{RatePerCaller: 1}, s.Clock
+		})
+		for range 2 {
+			f.do(http.MethodGet, report, "").want(http.StatusNotFound)
 		}
+		f.do(http.MethodPost, report, ofSixty).want(http.StatusTooManyRequests, "too-many-calls")
+		reviewed.reviews.Store(0)
+		begun, refused := make(chan answer, 4), make(chan answer, 10)
+		for key := range cap(begun) { // Each has its turn within 5 s, a second after the other.
+			go func() { begun <- f.do(http.MethodPost, fmt.Sprint(report, key), ofSixty) }()
+		}
+		synctest.Wait()
+		for range cap(refused) {
+			go func() {
+				request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, report, unread{t})
+				request.Header.Set("Content-Type", "application/json")
+				refused <- f.send(request, ofSixty)
+			}()
+		}
+		for second := range 5 {
+			synctest.Wait()
+			if got := len(begun) + int(reviewed.reviews.Load()); got != 2*min(second, cap(begun)) || len(refused) > 0 {
+				t.Fatalf("after %d s %d were begun, %d reviewed and %d refused", second, len(begun), reviewed.reviews.Load(), len(refused))
+			}
+			f.clock.Step(time.Second)
+		}
+		for range cap(begun) {
+			(<-begun).want(http.StatusCreated)
+		}
+		for range cap(refused) {
+			(<-refused).want(http.StatusTooManyRequests, "too-many-calls")
+		}
+		if got := reviewed.reviews.Load(); int(got) != cap(begun) {
+			t.Errorf("%d reviews, want those of the calls that were begun", got)
+		}
+	})
+}
+
+// What fails costs as much as what does not: otherwise a caller without a right, or with faulty requests, has no rate.
+func TestCallsThatFailCountAgainstTheRate(t *testing.T) {
+	for name, test := range map[string]struct {
+		who, method, path, body string
+		status                  int
+	}{
+		"without the right": {"eve", http.MethodPost, report, ofSixty, http.StatusForbidden},
+		"a faulty body":     {"bob", http.MethodPost, report, "{", http.StatusBadRequest},
+		"a faulty query":    {"bob", http.MethodGet, report + "?watch=1&watch=2", "", http.StatusBadRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, func(s *testfacade.Settings) {
+				s.Access, s.Server.Limits, s.Server.Clock = &callers{deny: []string{"eve create"}}, limits.Limits{RatePerCaller: 1}, s.Clock
+			})
+			for range 2 {
+				f.do(test.method, test.path, test.body, "User", test.who).want(test.status)
+			}
+			f.do(http.MethodGet, report, "", "User", test.who).want(http.StatusTooManyRequests, "too-many-calls")
+		})
 	}
-	// One that waits and may be repeated looks for its lock first, which is a read.
-	f.locks.Calls()
-	const brief = `{"ttl_seconds":60,"wait_seconds":0.5}`
-	f.do(http.MethodPost, report, brief, "Idempotency-Key", "0123456789abcdef").want(http.StatusTooManyRequests, "too-many-calls")
-	if calls := f.locks.Calls(); len(calls) > 0 {
-		t.Errorf("a refused call asked for %+v", calls)
-	}
-	f.do(http.MethodPut, report, ofSixty, "X-Lock-Token", token).want(http.StatusOK)
-	f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusNoContent)
-	f.do(http.MethodPost, report, ofSixty, "User", "bob").want(http.StatusCreated)
-	f.clock.Step(time.Second)
-	f.do(http.MethodPost, report, ofSixty).want(http.StatusLocked, "lock-held")
 }
 
 func TestALockOfAnOutage(t *testing.T) {
