@@ -82,12 +82,13 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 	}
 	server.Mount(door)
 	plain, err := rest.New(rest.Config{
-		Server:  server,
-		Access:  access,
-		Locks:   locks.Through("rest", settings.metrics.CountDoor("rest")),
-		MaxWait: settings.facadeMaxBlock,
-		Clock:   now,
-		Logger:  logger,
+		Server:             server,
+		Access:             access,
+		Locks:              locks.Through("rest", settings.metrics.CountDoor("rest")),
+		MaxWait:            settings.facadeMaxBlock,
+		ClockSkewAllowance: settings.clockSkewAllowance,
+		Clock:              now,
+		Logger:             logger,
 	})
 	if err != nil {
 		return err

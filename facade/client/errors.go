@@ -24,9 +24,9 @@ func outcome(operation string, key v1alpha1.FullKey, err error) error {
 	}
 	switch first := problems[0]; first.Code {
 	case envelope.LockAcquisitionFailed:
-		return fmt.Errorf("%s: %w", operation, heldError(key, first))
+		return heldError(key, first)
 	case envelope.LockTimeout:
-		return fmt.Errorf("%s: %w: %w", operation, lock.ErrTimeout, heldError(key, first))
+		return fmt.Errorf("%w: %w", lock.ErrTimeout, heldError(key, first))
 	case envelope.LockNotFound:
 		if hasExpired(first) {
 			return fmt.Errorf("%s: %w", operation, lock.ErrExpired)

@@ -10,6 +10,7 @@ import (
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/facade/server"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 // Config configures a [Handler].
@@ -23,6 +24,9 @@ type Config struct {
 	// MaxWait is the longest that a call may wait for a lock; a caller that wants to wait longer
 	// calls again. Zero means [locks.DefaultMaxWait].
 	MaxWait time.Duration
+	// ClockSkewAllowance is how long after its expireTime others leave a lock alone, see [rules.UntilReclaimable]. Streams
+	// tell then that it has expired. Zero means none.
+	ClockSkewAllowance time.Duration
 	// Clock tells the time. Nil means the real clock.
 	Clock clock.WithTicker
 	// Logger gets what callers are not told: the causes of internal errors. Zero discards.
@@ -35,11 +39,20 @@ func (c *Config) validate() error {
 	switch {
 	case c.Server == nil || c.Access == nil || c.Locks == nil:
 		return errors.New("facade: Server, Access and Locks are required")
+	case c.ClockSkewAllowance < 0:
+		return errors.New("facade: the clock skew allowance must not be negative")
 	case c.MaxWait < 0:
 		return errors.New("facade: the maximum wait must not be negative")
 	}
 	return nil
 }
+
+// sinceReclaimable returns the expireTime of the locks that others may end from now on. What ends or renews a lock before that
+// is its holder's doing, though its change may arrive after the expireTime.
+func (c *Config) sinceReclaimable() time.Time { return c.Clock.Now().Add(-c.grace()) }
+
+// grace is how long after its expireTime a lock is left alone.
+func (c *Config) grace() time.Duration { return c.ClockSkewAllowance + servertime.MaxAhead(c.Clock) }
 
 func (c *Config) setDefaults() {
 	if c.MaxWait == 0 {

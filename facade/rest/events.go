@@ -129,7 +129,7 @@ func (h *history) forget(name types.NamespacedName) {
 	}
 }
 
-// expire returns the locks that have ended by their time, in the order of their ends.
+// expire returns the locks that have ended by their time, if that was not after now, in the order of their ends.
 func (h *history) expire(now time.Time) []event {
 	var ended []event
 	for len(h.byEnd) > 0 && rules.Expired(h.byEnd[0].Lock, now) {
@@ -140,7 +140,7 @@ func (h *history) expire(now time.Time) []event {
 	return ended
 }
 
-// follow returns what a change means.
+// follow returns what a change means. What has ended at the time now, or earlier, has ended by its time.
 func (h *history) follow(change lock.Change, now time.Time) []event {
 	current := change.Lock
 	var former *v1alpha1.Lock

@@ -199,7 +199,7 @@ func (f *feed) follow(ctx context.Context) error {
 		var expiry <-chan time.Time
 		stop := func() bool { return false }
 		if next := f.nextExpiry(); !next.IsZero() {
-			timer := timers.NewTimer(max(next.Sub(f.config.Clock.Now()), time.Millisecond))
+			timer := timers.NewTimer(max(next.Sub(f.config.sinceReclaimable()), time.Millisecond))
 			expiry, stop = timer.C(), timer.Stop
 		}
 		select {
@@ -256,17 +256,15 @@ func (f *feed) nextExpiry() time.Time {
 func (f *feed) expire() []event {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := f.config.Clock.Now()
-	ended := f.history.expire(now)
-	f.past.remember(ended, now)
+	ended := f.history.expire(f.config.sinceReclaimable())
+	f.past.remember(ended, f.config.Clock.Now())
 	return ended
 }
 
 func (f *feed) apply(change lock.Change) []event {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := f.config.Clock.Now()
-	events := f.history.follow(change, now)
-	f.past.remember(events, now)
+	events := f.history.follow(change, f.config.sinceReclaimable())
+	f.past.remember(events, f.config.Clock.Now())
 	return events
 }

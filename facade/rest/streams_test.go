@@ -3,16 +3,21 @@ package rest_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
@@ -176,5 +181,86 @@ func TestASyncIsWrittenInPieces(t *testing.T) {
 	f.ServeHTTP(written, httptest.NewRequestWithContext(ctx, http.MethodGet, allLocks+"?watch=true", http.NoBody))
 	if count := strings.Count(written.Body.String(), `"key"`); count != 500 || written.largest > 8<<10 {
 		t.Errorf("%d locks in pieces of up to %d bytes", count, written.largest)
+	}
+}
+
+// A holder may end or renew its lock just before the expireTime, of which the watch tells just after. Until others may end
+// the lock, it is the holder's doing, as the answer to the holder says.
+func TestWhatArrivesAfterTheExpiryIsToldAsItHappened(t *testing.T) {
+	const ttl, allowance = 150 * time.Millisecond, time.Second
+	renewed := func(held *v1alpha1.Lock, at time.Time) *v1alpha1.Lock {
+		later := held.DeepCopy()
+		later.ResourceVersion = "12"
+		later.Spec.RenewTime, later.Spec.ExpireTime = new(v1alpha1.NewTimestamp(at)), new(v1alpha1.NewTimestamp(at.Add(ttl)))
+		return later
+	}
+	for name, test := range map[string]struct {
+		change func(held *v1alpha1.Lock, at time.Time) lock.Change
+		want   string
+	}{
+		"a release": {func(held *v1alpha1.Lock, _ time.Time) lock.Change { return lock.Change{Lock: held, IsGone: true} }, "released"},
+		"a renewal": {func(held *v1alpha1.Lock, at time.Time) lock.Change { return lock.Change{Lock: renewed(held, at)} }, "renewed"},
+		"nothing":   {nil, "expired"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			streams, changes := make(chan chan<- lock.Change, 2), []chan<- lock.Change{}
+			var present []*v1alpha1.Lock
+			backend := &scripted{stream: func(context.Context, v1alpha1.FullKey) lock.Stream {
+				changes := make(chan lock.Change)
+				streams <- changes
+				return lock.Stream{Present: slices.Clone(present), Version: "11", Changes: changes}
+			}}
+			f := newFixture(t, func(s *testfacade.Settings) { s.Locks, s.ClockSkewAllowance = backend, allowance })
+			acquired := f.clock.Now()
+			held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: "k", ResourceVersion: "11"}, Spec: v1alpha1.LockSpec{
+				Key: "k", Owner: "token", AcquireTime: new(v1alpha1.NewTimestamp(acquired)), RenewTime: new(v1alpha1.NewTimestamp(acquired)),
+				ExpireTime: new(v1alpha1.NewTimestamp(acquired.Add(ttl))),
+			}}
+			present = []*v1alpha1.Lock{held}
+			events, page := f.watch(allLocks+"?watch=true"), f.watch(feed)
+			if name, _, _ := events.next(); name != "sync" {
+				t.Fatal(name)
+			}
+			told[wire.Snapshot](page, "sync")
+			changes = append(changes, <-streams, <-streams)
+			f.clock.Step(ttl + 5*time.Millisecond)
+			if test.change != nil {
+				for _, each := range changes {
+					each <- test.change(held, acquired.Add(ttl-12*time.Millisecond))
+				}
+			} else {
+				stop := f.keepStepping()
+				defer stop()
+			}
+			got, _ := events.nextNamed()
+			var onPage []wire.Change
+			if _, data := page.nextNamed(); json.Unmarshal([]byte(data), &struct{ Changes *[]wire.Change }{&onPage}) != nil {
+				t.Error(data)
+			}
+			if got != test.want || len(onPage) != 1 || onPage[0].Event != test.want {
+				t.Errorf("told %s and %+v, want %s", got, onPage, test.want)
+			}
+		})
+	}
+}
+
+// That a lock has expired is told when others may end it.
+func TestAnExpiryIsToldWhenOthersMayEndTheLock(t *testing.T) {
+	f := newFixture(t, func(s *testfacade.Settings) { s.ClockSkewAllowance = time.Second })
+	f.holdDirectly("a", "", "alice", 50*time.Millisecond)
+	s := f.watch(allLocks + "?watch=true")
+	s.next()
+	for !f.clock.HasWaiters() {
+		runtime.Gosched()
+	}
+	f.clock.Step(1049 * time.Millisecond)
+	f.holdDirectly("b", "", "alice", time.Hour)
+	if name, _, _ := s.next(); name != "acquired" {
+		t.Errorf("told %s before", name)
+	}
+	stop := f.keepStepping()
+	defer stop()
+	if name, _ := s.nextNamed(); name != "expired" {
+		t.Errorf("told %s", name)
 	}
 }

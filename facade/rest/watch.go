@@ -159,7 +159,7 @@ func (s *eventStream) await(ctx context.Context, changes <-chan lock.Change, tol
 	case <-s.heartbeat:
 		return nil, s.send(func() { s.write(": alive\n\n") })
 	case <-expiry:
-		return told.expire(s.config.Clock.Now()), nil
+		return told.expire(s.config.sinceReclaimable()), nil
 	case change, isOpen := <-changes:
 		switch {
 		case !isOpen:
@@ -168,7 +168,7 @@ func (s *eventStream) await(ctx context.Context, changes <-chan lock.Change, tol
 		case !s.isWanted(change.Lock):
 			return nil, nil
 		}
-		return told.follow(change, s.config.Clock.Now()), nil
+		return told.follow(change, s.config.sinceReclaimable()), nil
 	}
 }
 
@@ -197,12 +197,12 @@ func (s *eventStream) isBehind(ctx context.Context) (bool, error) {
 	return err == nil && rules.IsNewer(s.lastSeen, begun.Version), err
 }
 
-// expiryTimer fires when the next lock expires, never if that is zero.
+// expiryTimer fires when others may end the lock with the next expireTime, never if that is zero.
 func (s *eventStream) expiryTimer(next time.Time) (expiry <-chan time.Time, stop func()) {
 	if next.IsZero() {
 		return nil, func() {}
 	}
-	timer := s.timers.NewTimer(max(next.Sub(s.config.Clock.Now()), time.Millisecond))
+	timer := s.timers.NewTimer(max(next.Sub(s.config.sinceReclaimable()), time.Millisecond))
 	return timer.C(), func() { timer.Stop() }
 }
 

@@ -80,6 +80,15 @@ func (s *source) next() (name, id, data string) {
 	return "", "", ""
 }
 
+// nextNamed is next without comments, which come when time was stepped over a heartbeat.
+func (s *source) nextNamed() (name, data string) {
+	s.t.Helper()
+	for name == "" {
+		name, _, data = s.next()
+	}
+	return name, data
+}
+
 // want reads events about a lock.
 func (s *source) want(name, id string) wire.Lock {
 	s.t.Helper()

@@ -31,8 +31,6 @@ func (c *cluster) startOperator(ctx context.Context) error {
 		"--guards",
 		// No load balancer needs time to notice the end.
 		"--facade-shutdown-delay=0s", "--webhook-shutdown-delay=0s", "--webhook-drain-timeout=0s",
-		// All components use one clock.
-		"--clock-skew-allowance=0s",
 	}
 	if c.options.routes != "" {
 		arguments = append(arguments, "--facade-routes="+c.options.routes)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ const maxTries = 10
 //
 // A grant that expires before it can be returned, since the API server was slower than its ttl, is
 // made anew for a caller that waits, until its wait is over. A caller that does not wait gets
-// [lock.ErrUnavailable].
+// [lock.ErrUnavailable], or [lock.ErrInvalid] if its ttl is less than a second.
 //
 // The error matches [lock.ErrHeld], [lock.ErrTimeout], [lock.ErrInvalid], [lock.ErrRefused],
 // [lock.ErrUnavailable] or, if the engine's writes are admitted, [lock.ErrForbidden].
@@ -93,10 +94,13 @@ func (e *Engine) acquireNow(ctx context.Context, namespace string, request rules
 			engine: e, objects: e.objects(namespace), namespace: namespace, request: request,
 			onUnanswered: func(err error) { unanswered.Store(&err) },
 		}
+		timers := servertime.Timers(e.clock)
+		began := timers.Now()
 		granted, err := attempt.run(operation)
 		if err == nil && rules.Expired(granted, e.clock.Now()) {
 			e.endUndelivered(operation, attempt.objects, granted)
-			granted, err = nil, fmt.Errorf("%s: the grant expired before it was answered: %w", attempt.operation(), lock.ErrUnavailable)
+			lapsed := rules.Lapsed(granted.Spec.TTL.Duration, timers.Since(began))
+			granted, err = nil, fmt.Errorf("%s: the grant expired before it was answered: %w", attempt.operation(), cmp.Or(lapsed, lock.ErrUnavailable))
 		}
 		select {
 		case answer <- outcome{granted, err}:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -82,6 +83,34 @@ func TestAGrantOfAWaiterThatLapsesIsMadeAnew(t *testing.T) {
 		release(t, engine, "a")
 		wantNext(t, answers, "b", token)
 		release(t, engine, "b")
+	})
+}
+
+// A caller that does not wait would try for ever with a ttl that no answer can keep, and is told so. With a longer one, it is
+// the API server that is slow.
+func TestAGrantThatLapsesBeforeItsAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		etcd.inject(faults{after: func(verb string) error {
+			if verb == "create" {
+				pass(1500 * time.Millisecond)
+			}
+			return nil
+		}})
+		for ttl, want := range map[time.Duration]error{time.Millisecond: lock.ErrInvalid, 999 * time.Millisecond: lock.ErrInvalid, time.Second: lock.ErrUnavailable} {
+			request := waiting("a", 0)
+			request.TTL = ttl
+			_, err := engine.Acquire(t.Context(), "default", request)
+			for _, each := range []error{lock.ErrInvalid, lock.ErrUnavailable} {
+				if isIt := errors.Is(want, each); errors.Is(err, each) != isIt {
+					t.Errorf("ttl %s: %v", ttl, err)
+				}
+			}
+			if invalid, ok := errors.AsType[*lock.InvalidError](err); ok && (invalid.Problems[0].Field != "spec.ttl" || !strings.Contains(err.Error(), "1.5s after the request")) {
+				t.Errorf("ttl %s: %v", ttl, err)
+			}
+		}
 	})
 }
 

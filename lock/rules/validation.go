@@ -68,6 +68,19 @@ func (l Limits) validateTTL(ttl time.Duration) field.ErrorList {
 		fmt.Sprintf("must be at least %s and at most %s", MinTTL, l.MaxTTL))}
 }
 
+// servedTTL is the shortest ttl whose grant outlives its answer unless something is wrong with the API server.
+const servedTTL = time.Second
+
+// Lapsed returns the error for a grant with the ttl that expired before its caller could be told of it, for as long as it took. It is an
+// [*InvalidError] if the ttl asks for the impossible, and else nil: the API server is slow then, and the same request may succeed.
+func Lapsed(ttl, took time.Duration) error {
+	if ttl >= servedTTL {
+		return nil
+	}
+	return &InvalidError{Problems: field.ErrorList{field.Invalid(field.NewPath("spec", "ttl"), ttl.String(),
+		fmt.Sprintf("is too short: the lock was granted and had expired when this was to be answered, %s after the request", took))}}
+}
+
 // validateExpireTime checks an absolute expireTime. Previous is that of the lock before a change of its
 // holder, who may always end it sooner, or nil.
 func (l Limits) validateExpireTime(expire, previous *v1alpha1.Timestamp, now time.Time) field.ErrorList {

@@ -144,7 +144,7 @@ func expectRefusal(err, want error) {
 	Expect(fmt.Sprintf("%+v", err)).NotTo(ContainSubstring(secret))
 }
 
-// expectHeldError checks that a refusal names the holder and the expiry.
+// expectHeldError checks that a refusal names the holder and the expiry, in the same words on every backend.
 func (s *subject) expectHeldError(err error, holding *v1alpha1.Lock) {
 	GinkgoHelper()
 	expectRefusal(err, lock.ErrHeld)
@@ -153,6 +153,7 @@ func (s *subject) expectHeldError(err error, holding *v1alpha1.Lock) {
 	Expect(held.Key).To(Equal(holding.Spec.FullKey()))
 	Expect(held.Holder).To(Equal(s.Holder))
 	Expect(held.ExpireTime).To(BeTemporally("==", holding.Spec.ExpireTime.Time))
+	Expect(err.Error()).To(Or(Equal(held.Error()), Equal(fmt.Sprintf("%s: %s", lock.ErrTimeout, held))))
 }
 
 func token(held *v1alpha1.Lock) int64 {

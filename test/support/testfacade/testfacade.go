@@ -25,16 +25,18 @@ type Settings struct {
 	// Locks are the locks that are served. Required.
 	Locks lock.Backend
 	// Namespace is required unless Access is set.
-	Namespace  string
-	Access     access.Access
-	Limits     rules.Limits
-	Holders    locks.HolderChecker
-	MaxBlock   time.Duration
-	Components []forrst.ComponentSource
-	Routing    *forrst.Routing
-	Version    string
-	Clock      clock.WithTicker
-	Logger     logr.Logger
+	Namespace string
+	Access    access.Access
+	Limits    rules.Limits
+	Holders   locks.HolderChecker
+	MaxBlock  time.Duration
+	// ClockSkewAllowance is how long after its expireTime others leave a lock alone.
+	ClockSkewAllowance time.Duration
+	Components         []forrst.ComponentSource
+	Routing            *forrst.Routing
+	Version            string
+	Clock              clock.WithTicker
+	Logger             logr.Logger
 	// Server needs a listener only if the test starts the server.
 	Server server.Options
 }
@@ -81,7 +83,8 @@ func NewWithDoor(settings Settings) (*server.Server, *forrst.Handler, error) {
 	}
 	served.Mount(door)
 	plain, err := rest.New(rest.Config{
-		Server: served, Access: control, Locks: locked, MaxWait: settings.MaxBlock, Clock: settings.Clock, Logger: settings.Logger,
+		Server: served, Access: control, Locks: locked, MaxWait: settings.MaxBlock,
+		ClockSkewAllowance: settings.ClockSkewAllowance, Clock: settings.Clock, Logger: settings.Logger,
 	})
 	if err != nil {
 		return nil, nil, err
