@@ -27,7 +27,6 @@ const engineStopTimeout = 20 * time.Second
 type facadeServerOptions struct {
 	tlsCertFile, tlsKeyFile     string
 	calls                       limits.Limits
-	requestsPerTenant           int
 	maxConnections              int
 	maxConnectionsPerAddress    int
 	shutdownDelay, drainTimeout time.Duration
@@ -55,7 +54,6 @@ func (o *facadeServerOptions) bindFlags(flags *flag.FlagSet) {
 	flags.IntVar(&o.calls.RunningPerNamespace, "facade-max-running-per-namespace", 0, "How many of them may be of the service accounts of one namespace together; 0 for a tenth.")
 	flags.IntVar(&o.calls.RatePerCaller, "facade-max-rate-per-caller", limits.DefaultRatePerCaller, "How many calls of one caller may cost the API server something each second on one replica; twice as many renewals and releases. 0 for any number.")
 	flags.IntVar(&o.calls.RatePerNamespace, "facade-max-rate-per-namespace", limits.DefaultRatePerNamespace, "The same for the service accounts of one namespace together.")
-	flags.IntVar(&o.requestsPerTenant, "facade-max-api-requests-per-tenant", limits.DefaultRequestsPerTenant, "How many requests to the API server may be under way at a time for a user, or for the service accounts of one namespace together, while others ask as well, on one replica. Renewals do not count. 0 for any number.")
 	flags.IntVar(&o.calls.BodyBytes, "facade-max-body-bytes", limits.DefaultMaxBodyBytes, "How many bytes of requests, and of the answers of routed functions, are kept at a time on one replica; a tenth of them for one caller or the service accounts of one namespace.")
 	flags.IntVar(&o.maxConnections, "facade-max-connections", server.DefaultMaxConnections, "How many connections to the façade are open at a time on one replica.")
 	flags.IntVar(&o.maxConnectionsPerAddress, "facade-max-connections-per-address", 0, "How many of them may come from one address, of IPv6 from a network of 64 bits; 0 for a tenth.")
@@ -86,7 +84,6 @@ func (o *facadeServerOptions) validate() error {
 		"facade-max-running-per-namespace":   o.calls.RunningPerNamespace,
 		"facade-max-rate-per-caller":         o.calls.RatePerCaller,
 		"facade-max-rate-per-namespace":      o.calls.RatePerNamespace,
-		"facade-max-api-requests-per-tenant": o.requestsPerTenant,
 		"facade-max-connections-per-address": o.maxConnectionsPerAddress,
 	} {
 		if share < 0 {

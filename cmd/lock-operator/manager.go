@@ -26,7 +26,6 @@ import (
 	"forrst.dev/lock-operator/controllers/holders"
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/controllers/renewal"
-	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/audit/auditlog"
 	"forrst.dev/lock-operator/lock/engine"
@@ -67,8 +66,6 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 	if settings.metrics, err = observeProcess(config, now); err != nil {
 		return nil, err
 	}
-	// The last is the outermost: what a request takes does not include how long it has waited for others.
-	config.Wrap(limits.NewRequests(settings.facadeServer.requestsPerTenant, clock.RealClock{}).RoundTripper)
 	settings.lockWatch = engine.NewWatchStream(now, ctrl.Log.WithName("lock-watch"))
 	if settings.facadeAuth.mode == authNone {
 		settings.facadeServer.withoutShares()

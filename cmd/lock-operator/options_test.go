@@ -101,7 +101,6 @@ func TestOptions(t *testing.T) {
 		"a negative share of a namespace":    {arguments: []string{"--facade-max-waiting-per-namespace=-1"}, want: "--facade-max-waiting-per-namespace:"},
 		"a negative part of the running":     {arguments: []string{"--facade-max-running-per-namespace=-1"}, want: "--facade-max-running-per-namespace:"},
 		"a negative rate of a caller":        {arguments: []string{"--facade-max-rate-per-caller=-1"}, want: "--facade-max-rate-per-caller:"},
-		"negative requests at a time":        {arguments: []string{"--facade-max-api-requests-per-tenant=-1"}, want: "--facade-max-api-requests-per-tenant:"},
 		"a negative rate of a namespace":     {arguments: []string{"--facade-max-rate-per-namespace=-1"}, want: "--facade-max-rate-per-namespace:"},
 		"a negative share of connections":    {arguments: []string{"--facade-max-connections-per-address=-1"}, want: "--facade-max-connections-per-address:"},
 		"no bounds of callers":               {arguments: []string{"--facade-max-rate-per-caller=0", "--facade-max-rate-per-namespace=0"}},

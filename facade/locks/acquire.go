@@ -145,7 +145,6 @@ func (a *Acquisition) acquireWaiting(ctx context.Context, permit *limits.Permit)
 // ask asks for the lock, if the object that the caller names exists. Either costs the API server a
 // request. Waited is how much of the wait is over.
 func (a *Acquisition) ask(ctx context.Context, waited time.Duration) (granted *v1alpha1.Lock, err error) {
-	ctx = limits.ForCaller(ctx, a.caller.Holder())
 	if a.named != nil {
 		if err := a.checkNamed(ctx); err != nil {
 			return nil, err

@@ -96,7 +96,7 @@ func (r *Renewal) Renew(ctx context.Context) (*v1alpha1.Lock, error) {
 
 // Release ends a lock of the caller, see [lock.Backend].
 func (l *Locks) Release(ctx context.Context, caller *access.Caller, key v1alpha1.FullKey, claim Claim) error {
-	return l.backend.Release(limits.ForRelease(ctx, caller.Holder()), caller.Namespace, key, claim.proof(caller))
+	return l.backend.Release(ctx, caller.Namespace, key, claim.proof(caller))
 }
 
 // ReleaseAfter ends the lock of a function that is over. It goes on when the caller has
@@ -133,7 +133,7 @@ func (l *Locks) releaseAfter(ctx context.Context, function string, caller *acces
 // GetWithOwner returns a lock that is held, with its owner token, to any caller; otherwise
 // the error matches [lock.ErrNotHeld].
 func (l *Locks) GetWithOwner(ctx context.Context, caller *access.Caller, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
-	return l.backend.Get(limits.ForCaller(ctx, caller.Holder()), caller.Namespace, key)
+	return l.backend.Get(ctx, caller.Namespace, key)
 }
 
 // Get is [Locks.GetWithOwner] without the owner token of another holder.
@@ -160,7 +160,6 @@ func (l *Locks) ListPage(ctx context.Context, caller *access.Caller, permit *lim
 		return lock.Page{}, err
 	}
 	defer end()
-	ctx = limits.ForCaller(ctx, caller.Holder())
 	request.MayReadMore = func() bool { return permit.Spend(limits.Work) == nil }
 	if pager, ok := l.backend.(lock.Pager); ok {
 		page, err = pager.ListPage(ctx, caller.Namespace, request)

@@ -140,8 +140,9 @@ func (h *history) expire(now time.Time) []event {
 	return ended
 }
 
-// follow returns what a change means. What has ended at the time now, or earlier, has ended by its time.
-func (h *history) follow(change lock.Change, now time.Time) []event {
+// follow returns what a change means that arrives now. A lock that has expired at the time certain, or earlier, has ended by its
+// time. One that has expired since may have been released or renewed in time, but is no news if it was not held before.
+func (h *history) follow(change lock.Change, certain, now time.Time) []event {
 	current := change.Lock
 	var former *v1alpha1.Lock
 	if known := h.held[nameOf(current)]; known != nil {
@@ -150,12 +151,15 @@ func (h *history) follow(change lock.Change, now time.Time) []event {
 	if former != nil && former.ResourceVersion == current.ResourceVersion && !change.IsGone {
 		return nil // A list of the watch has repeated it.
 	}
-	if change.IsGone || rules.Expired(current, now) {
+	if former == nil && rules.Expired(current, now) {
+		return nil
+	}
+	if change.IsGone || rules.Expired(current, certain) {
 		h.forget(nameOf(current))
 		switch {
 		case former == nil:
 			return nil
-		case rules.Expired(former, now) || !change.IsGone:
+		case rules.Expired(former, certain) || !change.IsGone:
 			return []event{{name: wire.EventExpired, lock: former, version: current.ResourceVersion}}
 		}
 		return []event{{name: wire.EventReleased, lock: former, version: current.ResourceVersion}}

@@ -54,7 +54,7 @@ func TestWhatAChangeMeans(t *testing.T) {
 			}
 			told := begin(present, all, noon)
 			var got []string
-			for _, each := range told.follow(test.change, noon.Add(time.Duration(test.now)*time.Second)) {
+			for _, each := range told.follow(test.change, noon.Add(time.Duration(test.now)*time.Second), noon.Add(time.Duration(test.now)*time.Second)) {
 				got = append(got, each.name+" "+each.version)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
@@ -80,10 +80,10 @@ func TestWhenTheNextLockExpires(t *testing.T) {
 		}
 	}
 	want("at first", 10)
-	told.follow(lock.Change{Lock: named("a", 3, 5)}, noon)
-	told.follow(lock.Change{Lock: named("c", 4, -5)}, noon)
+	told.follow(lock.Change{Lock: named("a", 3, 5)}, noon, noon)
+	told.follow(lock.Change{Lock: named("c", 4, -5)}, noon, noon)
 	want("after an acquire", 5)
-	told.follow(lock.Change{Lock: named("c", 5, -5), IsGone: true}, noon)
+	told.follow(lock.Change{Lock: named("c", 5, -5), IsGone: true}, noon, noon)
 	want("after a renewal and a release", 13)
 	if ended := told.expire(noon.Add(13 * time.Second)); len(ended) != 1 || ended[0].lock.Name != "b" {
 		t.Errorf("expired: %v", ended)

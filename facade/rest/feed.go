@@ -264,7 +264,8 @@ func (f *feed) expire() []event {
 func (f *feed) apply(change lock.Change) []event {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	events := f.history.follow(change, f.config.sinceReclaimable())
-	f.past.remember(events, f.config.Clock.Now())
+	now := f.config.Clock.Now()
+	events := f.history.follow(change, f.config.certain(), now)
+	f.past.remember(events, now)
 	return events
 }

@@ -196,11 +196,13 @@ func TestWhatArrivesAfterTheExpiryIsToldAsItHappened(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		change func(held *v1alpha1.Lock, at time.Time) lock.Change
+		after  time.Duration
 		want   string
 	}{
-		"a release": {func(held *v1alpha1.Lock, _ time.Time) lock.Change { return lock.Change{Lock: held, IsGone: true} }, "released"},
-		"a renewal": {func(held *v1alpha1.Lock, at time.Time) lock.Change { return lock.Change{Lock: renewed(held, at)} }, "renewed"},
-		"nothing":   {nil, "expired"},
+		"a release":                     {func(held *v1alpha1.Lock, _ time.Time) lock.Change { return lock.Change{Lock: held, IsGone: true} }, 5 * time.Millisecond, "released"},
+		"a reaper whose clock is ahead": {func(held *v1alpha1.Lock, _ time.Time) lock.Change { return lock.Change{Lock: held, IsGone: true} }, 600 * time.Millisecond, "expired"},
+		"a renewal":                     {func(held *v1alpha1.Lock, at time.Time) lock.Change { return lock.Change{Lock: renewed(held, at)} }, 5 * time.Millisecond, "renewed"},
+		"nothing":                       {nil, 5 * time.Millisecond, "expired"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			streams, changes := make(chan chan<- lock.Change, 2), []chan<- lock.Change{}
@@ -223,7 +225,7 @@ func TestWhatArrivesAfterTheExpiryIsToldAsItHappened(t *testing.T) {
 			}
 			told[wire.Snapshot](page, "sync")
 			changes = append(changes, <-streams, <-streams)
-			f.clock.Step(ttl + 5*time.Millisecond)
+			f.clock.Step(ttl + test.after)
 			if test.change != nil {
 				for _, each := range changes {
 					each <- test.change(held, acquired.Add(ttl-12*time.Millisecond))

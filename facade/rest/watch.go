@@ -168,7 +168,7 @@ func (s *eventStream) await(ctx context.Context, changes <-chan lock.Change, tol
 		case !s.isWanted(change.Lock):
 			return nil, nil
 		}
-		return told.follow(change, s.config.sinceReclaimable()), nil
+		return told.follow(change, s.config.certain(), s.config.Clock.Now()), nil
 	}
 }
 

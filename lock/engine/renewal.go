@@ -118,12 +118,14 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 }
 
 // isTooLate reports whether the lock, as the attempt has renewed it, may have been stored after the end that the renewal was to
-// put off. Others may have been told then that it is free, so it ends the grant.
+// put off. Others may have been told then that it is free, so it ends the grant; but not before others might: by a clock that is
+// behind this one, the holder still relies on the lock, and goes on until it has the answer.
 func (r *renewalAttempt) isTooLate(ctx context.Context, renewed *v1alpha1.Lock) bool {
 	if !r.hasEnded(ctx) {
 		return false
 	}
 	r.engine.grants.forget(r.name, renewed.UID)
+	r.engine.awaitReclaimable(ctx, r.latest)
 	_ = r.engine.revoke(ctx, r.objects, renewed, audit.Reaped) // What fails is done again later.
 	return true
 }

@@ -403,6 +403,33 @@ func TestAnAdmittedRenewalByAStaleClock(t *testing.T) {
 	})
 }
 
+// By a clock that is behind, the holder relies on its lock beyond the expiry, until it has the answer. So what ends the grant waits
+// for the allowance, as others do.
+func TestALateRenewalEndsTheGrantWhenOthersMight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		acquired := acquire(t, engine, by("a")) // ttl 30 s
+		pass(29 * time.Second)
+		var deleted time.Time
+		etcd.inject(faults{before: func(verb string) error {
+			switch verb {
+			case "update":
+				pass(1500 * time.Millisecond)
+			case "delete":
+				deleted = time.Now()
+			}
+			return nil
+		}})
+		if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); !errors.Is(err, lock.ErrExpired) {
+			t.Errorf("got %v, want ErrExpired", err)
+		}
+		if after := deleted.Sub(acquired.Spec.ExpireTime.Time); after != time.Second {
+			t.Errorf("deleted %s after the expireTime, want the allowance of a second", after)
+		}
+	})
+}
+
 // A renewal may be stored after the expiry that it was judged before. By then others were told that the lock is free.
 func TestARenewalStoredAfterTheExpiryDoesNotReviveTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -272,9 +272,11 @@ func (h *hold) change(op operation) {
 		h.to = op.sent
 	case op.kind == renew && op.outcome == done:
 		h.to = op.sent + op.ttl
-	case op.kind == renew && (op.outcome == unanswered || op.outcome == notFound || op.outcome == mismatch):
+	case op.kind == renew && op.outcome == unanswered:
 		// It may have happened, and have made the time shorter.
 		h.to = min(h.to, op.sent+op.ttl)
+	case op.kind == renew && (op.outcome == notFound || op.outcome == mismatch):
+		h.to = min(h.to, op.sent+op.ttl, op.answered) // It may have happened, and its end been found.
 	}
 }
 

@@ -22,6 +22,7 @@ func DescribeBackend(backend string, newFixture func(ctx context.Context) Fixtur
 		Describe("expiry", func() { describeExpiry(s) })
 		Describe("renewal", func() { describeRenewal(s) })
 		Describe("release", func() { describeRelease(s) })
+		Describe("two calls at once", func() { describePairs(s) })
 		Describe("fencing", func() { describeFencing(s) })
 		Describe("reading", func() { describeReading(s) })
 		Describe("watching", func() { describeWatching(s) })

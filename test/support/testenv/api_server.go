@@ -3,7 +3,6 @@ package testenv
 import (
 	"fmt"
 	"strings"
-	"syscall"
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -50,10 +49,7 @@ func (s *APIServer) Kill() error {
 	if err != nil {
 		return err
 	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		return fmt.Errorf("kill the API server: %w", err)
-	}
-	return nil
+	return kill(pid)
 }
 
 // Stop stops the API server; etcd keeps running.

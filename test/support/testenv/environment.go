@@ -74,6 +74,10 @@ func Start(ctx context.Context) (*Environment, error) {
 	if err != nil {
 		return nil, err
 	}
+	peers, err := FreeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
 	apiServer, err := FreeAddress(ctx)
 	if err != nil {
 		return nil, err
@@ -112,6 +116,7 @@ func Start(ctx context.Context) (*Environment, error) {
 		return nil, err
 	}
 	environment.envtest.ControlPlane.Etcd = &envtest.Etcd{DataDir: data, URL: &url.URL{Scheme: "http", Host: etcd}}
+	environment.envtest.ControlPlane.Etcd.Configure().Set("listen-peer-urls", "http://"+peers)
 	environment.envtest.ControlPlane.APIServer.SecureServing.ListenAddr = envtest.ListenAddr{Address: host, Port: port}
 	environment.Config, err = environment.envtest.Start()
 	if err != nil {

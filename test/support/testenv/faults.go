@@ -2,19 +2,28 @@ package testenv
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // EtcdURL returns the URL at which etcd serves clients.
 func (e *Environment) EtcdURL() string { return e.envtest.ControlPlane.Etcd.URL.String() }
 
 // KillEtcd kills etcd in the middle of its requests; the API server keeps running.
-func (e *Environment) KillEtcd() error { return e.signalEtcd(syscall.SIGKILL) }
+func (e *Environment) KillEtcd() error {
+	pid, err := e.etcd()
+	if err != nil {
+		return err
+	}
+	return kill(pid)
+}
 
 // StartEtcd starts etcd again after [Environment.KillEtcd], with its data, at the same address.
 func (e *Environment) StartEtcd() error { return e.envtest.ControlPlane.Etcd.Start() }
@@ -33,8 +42,26 @@ func (e *Environment) PauseEtcd() error { return e.signalEtcd(syscall.SIGSTOP) }
 // ResumeEtcd continues etcd.
 func (e *Environment) ResumeEtcd() error { return e.signalEtcd(syscall.SIGCONT) }
 
+func (e *Environment) etcd() (pid int, err error) {
+	return child("etcd", "--data-dir="+e.envtest.ControlPlane.Etcd.DataDir)
+}
+
+// kill kills a child, and returns when it has ended: until then it has its port.
+func kill(pid int) error {
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("kill process %d: %w", pid, err)
+	}
+	const patience, poll = time.Minute, 5 * time.Millisecond
+	for end := time.Now().Add(patience); time.Now().Before(end); <-time.After(poll) {
+		if _, err := os.Stat(fmt.Sprint("/proc/", pid)); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	return fmt.Errorf("process %d was killed and has not ended in %s", pid, patience)
+}
+
 func (e *Environment) signalEtcd(with syscall.Signal) error {
-	pid, err := child("etcd", "--data-dir="+e.envtest.ControlPlane.Etcd.DataDir)
+	pid, err := e.etcd()
 	if err != nil {
 		return err
 	}
