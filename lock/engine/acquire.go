@@ -39,7 +39,7 @@ const maxTries = 10
 //
 // A grant that expires before it can be returned, since the API server was slower than its ttl, is
 // made anew for a caller that waits, until its wait is over. A caller that does not wait gets
-// [lock.ErrUnavailable], or [lock.ErrInvalid] if its ttl is less than a second.
+// [lock.ErrUnavailable], or [lock.ErrInvalid] if its ttl is less than 100 ms.
 //
 // The error matches [lock.ErrHeld], [lock.ErrTimeout], [lock.ErrInvalid], [lock.ErrRefused],
 // [lock.ErrUnavailable] or, if the engine's writes are admitted, [lock.ErrForbidden].

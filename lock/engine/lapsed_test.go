@@ -98,7 +98,7 @@ func TestAGrantThatLapsesBeforeItsAnswer(t *testing.T) {
 			}
 			return nil
 		}})
-		for ttl, want := range map[time.Duration]error{time.Millisecond: lock.ErrInvalid, 999 * time.Millisecond: lock.ErrInvalid, time.Second: lock.ErrUnavailable} {
+		for ttl, want := range map[time.Duration]error{time.Millisecond: lock.ErrInvalid, 99 * time.Millisecond: lock.ErrInvalid, 100 * time.Millisecond: lock.ErrUnavailable} {
 			request := waiting("a", 0)
 			request.TTL = ttl
 			_, err := engine.Acquire(t.Context(), "default", request)

@@ -69,7 +69,7 @@ func (l Limits) validateTTL(ttl time.Duration) field.ErrorList {
 }
 
 // servedTTL is the shortest ttl whose grant outlives its answer unless something is wrong with the API server.
-const servedTTL = time.Second
+const servedTTL = 100 * time.Millisecond
 
 // Lapsed returns the error for a grant with the ttl that expired before its caller could be told of it, for as long as it took. It is an
 // [*InvalidError] if the ttl asks for the impossible, and else nil: the API server is slow then, and the same request may succeed.
