@@ -49,14 +49,13 @@ func (c *Config) validate() error {
 
 // sinceReclaimable returns the expireTime of the locks that others may end from now on. What ends or renews a lock before that
 // is its holder's doing, though its change may arrive after the expireTime.
-func (c *Config) sinceReclaimable() time.Time { return c.Clock.Now().Add(-c.grace()) }
+func (c *Config) sinceReclaimable() time.Time {
+	return c.Clock.Now().Add(-c.ClockSkewAllowance - servertime.MaxAhead(c.Clock))
+}
 
 // certain returns the latest expireTime of locks whose changes that arrive now were not made by their holders in time: what a
 // watch shows it shows within half of the allowance, and others leave a lock alone for the whole.
 func (c *Config) certain() time.Time { return c.Clock.Now().Add(-c.ClockSkewAllowance / 2) }
-
-// grace is how long after its expireTime a lock is left alone.
-func (c *Config) grace() time.Duration { return c.ClockSkewAllowance + servertime.MaxAhead(c.Clock) }
 
 func (c *Config) setDefaults() {
 	if c.MaxWait == 0 {

@@ -272,11 +272,9 @@ func (h *hold) change(op operation) {
 		h.to = op.sent
 	case op.kind == renew && op.outcome == done:
 		h.to = op.sent + op.ttl
-	case op.kind == renew && op.outcome == unanswered:
+	case op.kind == renew && (op.outcome == unanswered || op.outcome == notFound || op.outcome == mismatch):
 		// It may have happened, and have made the time shorter.
 		h.to = min(h.to, op.sent+op.ttl)
-	case op.kind == renew && (op.outcome == notFound || op.outcome == mismatch):
-		h.to = min(h.to, op.sent+op.ttl, op.answered) // It may have happened, and its end been found.
 	}
 }
 
