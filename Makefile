@@ -47,8 +47,10 @@ RACE_ENV = $(TEST_ENV) $(if $(RACE),BUBBLES_ON_ONE_PROCESSOR=1)
 test = $(TEST_ENV) bin/gotest -log="$(REPORTS)/$(subst /,-,$(1)).json" -- $(TEST_FLAGS) $(2)
 module = $(TEST_ENV) bin/gotest -log="$(REPORTS)/$(subst /,-,$(1)).json" -C $(1) -- $(TEST_FLAGS) ./...
 unit = $(SPARE_GC) bin/gotest -log="$(REPORTS)/$(1).json" -- -vet=off -timeout=40m -p=3 $(if $(filter-out 1,$(SEED)),-count=1) $(TESTFLAGS) $(2)
-# Suites that run the product mostly in processes of its own, where the race detector sees nothing of it.
-OUTSIDE := $(addprefix test/,audit cli/scale cli/write e2e gitops install line memory metrics runbooks schema upgrade)
+# Suites with the race detector, as far as there is one. The others run the same code as these and the units, and most of it in
+# other processes; at night, all have it.
+RACED ?= controllers/expiry test/contract test/robustness webhook
+suites = $(shell hack/test-packages.sh suites)
 
 ##@ Help
 
@@ -147,16 +149,21 @@ bin/prometheus/usr/bin/prometheus: hack/unpack.sh
 
 ##@ Test
 
-quick: ## Run the tests that need no control plane, unless their results are cached: what one runs while working.
+quick: ## Run the tests that only compute, unless their results are cached: what one runs while working.
 	@packages="$$(hack/test-packages.sh unit)" && go test -vet=off $(TESTFLAGS) $$packages
 
-# What computes comes first. Suites wait as much as they compute, so two for each processor run at once, with what BESIDE says.
+# What computes comes first. Suites wait as much as they compute, so several for each processor run at once.
 test: build control-plane bin/kwok bin/helm bin/kustomize-controller $(CHROMIUM) compile-tests ## Run all tests that judge a change.
 	@rm -rf "$(REPORTS)"/*.json "$(REPORTS)/ginkgo"; failed=0; $(MAKE) --no-print-directory test-units || failed=1; \
-	suites="$$(hack/test-packages.sh suites)" && $(MAKE) --no-print-directory -k -j$(JOBS) module/test/browser $(BESIDE) $$(printf 'suite/%s ' $$suites) \
-	  $(addprefix module/,$(WITH_TESTS)) || failed=1; bin/gotest -slowest=10 "$(REPORTS)"; exit $$failed
+	$(MAKE) --no-print-directory -k -j3 suites suites-raced module/test/browser $(BESIDE) $(addprefix module/,$(WITH_TESTS)) || failed=1; \
+	bin/gotest -slowest=10 "$(REPORTS)"; exit $$failed
 compile-tests:
-	@$(SPARE_GC) RACE="$(RACE)" hack/compile-tests.sh "$(OUTSIDE) test/image test/installation" $(WITH_TESTS) test/browser test/chart test/observability
+	@$(SPARE_GC) RACE="$(RACE)" hack/compile-tests.sh "$(filter $(RACED:%=./%),$(suites))" "$(filter-out $(RACED:%=./%),$(suites)) ./test/image ./test/installation" \
+	  $(WITH_TESTS) test/browser test/chart test/observability
+suites:
+	@$(call test,suites,-p=$(JOBS) $(filter-out $(RACED:%=./%),$(suites)))
+suites-raced:
+	@BUBBLES_ON_ONE_PROCESSOR=$(RACE) $(call test,raced,-p=2 $(RACE) $(filter $(RACED:%=./%),$(suites)))
 
 # hack/test-exec.sh says why bubbles have one processor. The last ones are about what the race detector adds to: memory and time.
 test-units: build
@@ -164,8 +171,6 @@ test-units: build
 	units="$$(hack/test-packages.sh plain)" && $(call unit,units,$(RACE) $$units) || failed=1; \
 	unraced="$$(hack/test-packages.sh unraced)" && $(call unit,unraced,$$unraced) || failed=1; exit $$failed
 
-suite/%:
-	@$(if $(filter $*,$(OUTSIDE)),,BUBBLES_ON_ONE_PROCESSOR=$(RACE)) $(call test,$*,$(if $(filter $*,$(OUTSIDE)),,$(RACE)) ./$*)
 module/%:
 	@$(call module,$*)
 

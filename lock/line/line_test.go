@@ -317,8 +317,8 @@ func TestTheLineOutlivesItsHome(t *testing.T) {
 			mayPass = 1
 		}
 		t.Run(name, func(t *testing.T) {
-			for try := range 50 {
-				synctest.Test(t, func(t *testing.T) { testFaultOfTheHome(t, fault, mayPass, time.Duration(try)*211*time.Microsecond) })
+			for try := range 17 {
+				synctest.Test(t, func(t *testing.T) { testFaultOfTheHome(t, fault, mayPass, time.Duration(try)*633*time.Microsecond) })
 			}
 		})
 	}
