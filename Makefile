@@ -1,5 +1,5 @@
-# What "make help" shows are the lines with two hashes. Everything needs only Go and what the go.mod files pin; only the test
-# with a browser and what observes the operator take programs from Debian, and only what builds or checks the page takes npm.
+# What "make help" shows are the lines with two hashes. Everything needs only Go and what the go.mod files pin; the tests with a
+# browser or a Prometheus take Debian's, and what builds or checks the page takes npm.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -15,17 +15,16 @@ CHROMIUM ?= bin/chromium/headless-shell
 PROMETHEUS ?= bin/prometheus/usr/bin/prometheus
 KWOK = $(if $(filter-out 0,$(NODES)),bin/kwok)
 
-# Compilers, tests and their control planes take a quarter less time if they collect garbage less often.
+# Compilers, tests and their control planes take a quarter less time so.
 SPARE_GC = GOGC=$${GOGC:-400}
-# Programs that are run and not debugged. The control plane shares with them what is compiled of Go's library.
+# Programs that are not debugged. The control plane shares with them what is compiled of Go's library.
 GO_BUILD = CGO_ENABLED=0 $(SPARE_GC) go build -trimpath -gcflags=all=-dwarf=false -ldflags="-s -w"
 PROGRAMS = ./cmd/... ./hack/devcluster ./hack/gotest
 
-# Every module; those with code of ours; and those whose tests "make test" runs beside the ones that have a target of their own.
+# Every module; those with code of ours; and those whose tests have no target of their own.
 MODULES := . $(patsubst %/go.mod,%,$(filter-out bin/%,$(wildcard */*/go.mod */*/*/go.mod)))
 WITH_CODE := $(filter-out hack/etcdtools hack/kwok hack/tools test/gitops/kustomizecontroller,$(MODULES))
 WITH_TESTS := hack/controlplane hack/krew hack/supplychain test/bench test/gitops/health
-# Those that krew knows and most people have.
 CLI_PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export MODULES CLI_PLATFORMS
 
@@ -36,8 +35,7 @@ export GOMEGA_DEFAULT_EVENTUALLY_TIMEOUT ?= 30s
 export GOMEGA_DEFAULT_EVENTUALLY_POLLING_INTERVAL ?= 50ms
 export REPORTS ?= $(CURDIR)/bin/reports
 JOBS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
-# The race detector needs cgo, which Go turns off where there is no C compiler.
-RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
+RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)# It needs cgo, and so a C compiler.
 # Tests run in the folders of their packages, so they need absolute paths. The linter vets.
 TEST_FLAGS = -vet=off -count=1 -timeout=40m -exec=$(CURDIR)/hack/test-exec.sh $(TESTFLAGS)
 TEST_ENV = $(SPARE_GC) KUBEBUILDER_ASSETS="$(abspath $(ASSETS))" CHROMIUM="$(abspath $(CHROMIUM))" PROMETHEUS="$(abspath $(PROMETHEUS))" TEST_FLAGS="$(TEST_FLAGS)"
@@ -47,8 +45,7 @@ RACE_ENV = $(TEST_ENV) $(if $(RACE),BUBBLES_ON_ONE_PROCESSOR=1)
 test = $(TEST_ENV) bin/gotest -log="$(REPORTS)/$(subst /,-,$(1)).json" -- $(TEST_FLAGS) $(2)
 module = $(TEST_ENV) bin/gotest -log="$(REPORTS)/$(subst /,-,$(1)).json" -C $(1) -- $(TEST_FLAGS) ./...
 unit = $(SPARE_GC) bin/gotest -log="$(REPORTS)/$(1).json" -- -vet=off -timeout=40m -p=3 $(if $(filter-out 1,$(SEED)),-count=1) $(TESTFLAGS) $(2)
-# Suites with the race detector, as far as there is one. The others run the same code as these and the units, and most of it in
-# other processes; at night, all have it.
+# Suites with the race detector. The others run code that units run with it, and most of it in other processes.
 RACED ?= controllers/expiry test/contract test/robustness webhook
 suites = $(shell hack/test-packages.sh suites)
 
@@ -152,18 +149,14 @@ bin/prometheus/usr/bin/prometheus: hack/unpack.sh
 quick: ## Run the tests that only compute, unless their results are cached: what one runs while working.
 	@packages="$$(hack/test-packages.sh unit)" && go test -vet=off $(TESTFLAGS) $$packages
 
-# What computes comes first. Suites wait as much as they compute, so several for each processor run at once.
+# What computes comes first. Suites wait as much as they compute, so two for each processor run at once, with what BESIDE says.
 test: build control-plane bin/kwok bin/helm bin/kustomize-controller $(CHROMIUM) compile-tests ## Run all tests that judge a change.
 	@rm -rf "$(REPORTS)"/*.json "$(REPORTS)/ginkgo"; failed=0; $(MAKE) --no-print-directory test-units || failed=1; \
-	$(MAKE) --no-print-directory -k -j3 suites suites-raced module/test/browser $(BESIDE) $(addprefix module/,$(WITH_TESTS)) || failed=1; \
+	$(MAKE) --no-print-directory -k -j$(JOBS) module/test/browser $(BESIDE) $(suites:%=suite/%) $(addprefix module/,$(WITH_TESTS)) || failed=1; \
 	bin/gotest -slowest=10 "$(REPORTS)"; exit $$failed
 compile-tests:
-	@$(SPARE_GC) RACE="$(RACE)" hack/compile-tests.sh "$(filter $(RACED:%=./%),$(suites))" "$(filter-out $(RACED:%=./%),$(suites)) ./test/image ./test/installation" \
+	@$(SPARE_GC) RACE="$(RACE)" hack/compile-tests.sh "$(filter $(RACED),$(suites))" "$(filter-out $(RACED),$(suites)) test/image test/installation" \
 	  $(WITH_TESTS) test/browser test/chart test/observability
-suites:
-	@$(call test,suites,-p=$(JOBS) $(filter-out $(RACED:%=./%),$(suites)))
-suites-raced:
-	@BUBBLES_ON_ONE_PROCESSOR=$(RACE) $(call test,raced,-p=2 $(RACE) $(filter $(RACED:%=./%),$(suites)))
 
 # hack/test-exec.sh says why bubbles have one processor. The last ones are about what the race detector adds to: memory and time.
 test-units: build
@@ -171,6 +164,8 @@ test-units: build
 	units="$$(hack/test-packages.sh plain)" && $(call unit,units,$(RACE) $$units) || failed=1; \
 	unraced="$$(hack/test-packages.sh unraced)" && $(call unit,unraced,$$unraced) || failed=1; exit $$failed
 
+suite/%:
+	@$(if $(filter $(RACED),$*),BUBBLES_ON_ONE_PROCESSOR=$(RACE)) $(call test,$*,$(if $(filter $(RACED),$*),$(RACE)) ./$*)
 module/%:
 	@$(call module,$*)
 

@@ -23,7 +23,7 @@ steps=(
   "platforms|^Dockerfile|^\.dockerignore|^hack/image\.sh#make image && $(nightly ./test/image)"
   "seeds|#make test-units && LINE_SEED=\$SEED go test -count=1 -run=Chaos ./lock/line"
   "suites|#make image && export GITOPS_SYNCS=40; $(nightly)"
-  "races|#make build control-plane bin/kwok bin/helm bin/kustomize-controller suites-raced RACED=%"
+  "races|#make test RACED=%"
   "timing|#make timing"
   "elsewhere|#export OPERATOR_NAMESPACE=platform-locks OPERATOR_NAME_PREFIX=team- TAG=; make test-one PKG=./test/e2e FOCUS=. && make test-one PKG=./test/jobs FOCUS=. && make test-one PKG=./test/jobs/faults FOCUS=."
   "pairs|#export PAIR_ROUNDS=50; make test-one PKG=./test/contract FOCUS='two calls at once'"

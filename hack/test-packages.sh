@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Prints the packages of this module that have tests, without those of the images, which have targets of their own: "unit" those
-# that only compute: "bubbles" with testing/synctest, and "plain" without; "suites" those that wait, for a control plane or for
-# processes of the command line. Those that take longest come first. "unraced" prints the tests that are left out with the race
-# detector, as arguments.
+# Prints the folders of this module that have tests, without those of the images, which have targets of their own: "unit" those
+# that only compute, as packages: "bubbles" with testing/synctest, and "plain" without; "suites" those that wait, for a control
+# plane or for processes of the command line. Those that take longest come first. "unraced" prints the tests that are left out
+# with the race detector, as arguments.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if [ "$1" = unraced ]; then
@@ -20,5 +20,5 @@ go list -test -f '{{.ImportPath}} {{.Deps}}' ./... | awk -v kind="$1" -v module=
     isSuite = /sigs.k8s.io\/controller-runtime\/pkg\/envtest/ || folder == "test/run" || folder == "cli/supervise"
     of = isSuite ? "suites" : / testing\/synctest[ \]]/ ? "bubbles" : "plain"
     if (folder != "test/image" && folder != "test/installation" && (of == kind || kind == "unit" && !isSuite))
-      print (folder in rank ? rank[folder] : count + 1), "./" folder
+      print (folder in rank ? rank[folder] : count + 1), (isSuite ? "" : "./") folder
   }' | sort -n | cut -d' ' -f2
