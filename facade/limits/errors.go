@@ -49,6 +49,7 @@ var (
 	ErrStreams          = &Error{Limit: "streams", Reason: "The lock service has too many streams of namespaces"}
 	ErrCallerRate       = &Error{IsCaller: true, Limit: "rate_per_caller", Reason: "The caller asks too much of the API server"}
 	ErrNamespaceRate    = &Error{IsCaller: true, Limit: "rate_per_namespace", Reason: "The service accounts of the caller's namespace ask too much of the API server"}
+	ErrTurns            = &Error{IsCaller: true, Limit: "turns", Reason: "Too many calls of the caller, or of the service accounts of its namespace, wait for their turn at the API server"}
 	// ErrDraining ends the wait of a call when the server stops.
 	ErrDraining = &Error{Limit: "stopping", Reason: "The lock service is temporarily unavailable"}
 )

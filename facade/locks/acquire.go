@@ -145,6 +145,13 @@ func (a *Acquisition) acquireWaiting(ctx context.Context, permit *limits.Permit)
 // ask asks for the lock, if the object that the caller names exists. Either costs the API server a
 // request. Waited is how much of the wait is over.
 func (a *Acquisition) ask(ctx context.Context, waited time.Duration) (granted *v1alpha1.Lock, err error) {
+	if a.request.Wait == 0 { // One that waits costs a write when the lock is free, by its place in line.
+		turn, err := a.locks.turn(ctx, a.caller, limits.Work)
+		if err != nil {
+			return nil, err
+		}
+		defer turn.End()
+	}
 	if a.named != nil {
 		if err := a.checkNamed(ctx); err != nil {
 			return nil, err

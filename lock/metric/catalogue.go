@@ -137,7 +137,7 @@ var (
 	FacadeRefusedCalls = Definition{
 		Name: "lock_operator_facade_refused_calls_total", Type: Counter, Labels: []string{"door", "limit"}, By: Facade,
 		Values: map[string]string{"limit": "`running`, `waiting`, `body_bytes`, `lists` or `streams`, each also with `_per_caller` and `_per_namespace`; " +
-			"`rate_per_caller`, `rate_per_namespace`; `reviews`; `auth_failures`; `stopping`"},
+			"`rate_per_caller`, `rate_per_namespace`; `turns`; `reviews`; `auth_failures`; `stopping`"},
 		Help: "Calls that were refused for a limit.",
 	}
 	FacadeRunningCalls = Definition{
