@@ -20,10 +20,13 @@ func (c caller) forrst(ctx context.Context, function, arguments string) map[stri
 	return result
 }
 
-// callForrst is forrst for a call that may fail: code is that of its error.
+// callForrst is forrst for a call that may fail: code is that of its error. The function is one of the vendor's, or has its whole name.
 func (c caller) callForrst(ctx context.Context, function, arguments string) (result map[string]any, code string) {
 	GinkgoHelper()
-	body := fmt.Sprintf(`{"protocol":{"name":"forrst","version":"0.1.0"},"id":"1","call":{"function":"urn:k8s:forrst:ext:atomic-lock:fn:%s","arguments":%s}}`, function, arguments)
+	if !strings.HasPrefix(function, "urn:") {
+		function = "urn:k8s:forrst:ext:atomic-lock:fn:" + function
+	}
+	body := fmt.Sprintf(`{"protocol":{"name":"forrst","version":"0.1.0"},"id":"1","call":{"function":%q,"arguments":%s}}`, function, arguments)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/forrst/"+namespace, strings.NewReader(body))
 	Expect(err).NotTo(HaveOccurred())
 	request.Header.Set("Authorization", "Bearer "+c.token)

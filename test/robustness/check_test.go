@@ -35,7 +35,7 @@ func (r *record) check(model model, artifacts string) []string {
 // those as well that tell what did not happen in time.
 func (r *record) checks() []func() []string {
 	safety := []func() []string{
-		r.checkAnswers, r.checkStrangers, r.checkGrants, r.checkRenewals, r.checkHeld, r.checkReferences, r.checkJobs, r.checkAudit,
+		r.checkAnswers, r.checkStrangers, r.checkGrants, r.checkRenewals, r.checkReleases, r.checkHeld, r.checkReferences, r.checkJobs, r.checkAudit,
 	}
 	if !r.judgesLiveness {
 		return safety
@@ -196,6 +196,25 @@ func (r *record) checkRenewals() (violations []string) {
 		if len(grant.renewals) > 2*sent[grant.owner] && !r.isOfOtherDoor(grant) {
 			violations = append(violations, fmt.Sprintf("renewals: the expiry of the grant %d of %s moved %d times, its owner asked for %d",
 				grant.token, grant.key, len(grant.renewals), sent[grant.owner]))
+		}
+	}
+	return violations
+}
+
+// checkReleases counts how often an owner was told that it has released its lock: once for each of its grants, however many
+// calls ask at once. A write whose answer is lost may be credited with what another call has done, so calls in faults count
+// for nothing.
+func (r *record) checkReleases() (violations []string) {
+	told := map[string][]*operation{}
+	for index := range r.operations {
+		op := &r.operations[index]
+		if op.kind == release && op.outcome == done && !r.disturbed(op.sent, op.answered) {
+			told[op.owner] = append(told[op.owner], op)
+		}
+	}
+	for _, owner := range sortedKeys(told) {
+		if releases := told[owner]; len(releases) > len(r.byOwner[owner]) {
+			violations = append(violations, fmt.Sprintf("releases: of %d grants, released was told %d times: %s", len(r.byOwner[owner]), len(releases), releases[len(releases)-1]))
 		}
 	}
 	return violations

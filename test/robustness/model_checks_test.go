@@ -187,6 +187,30 @@ func TestRenewalsThatAreAnsweredLate(t *testing.T) {
 	}
 }
 
+// TestReleases shows how often an owner may be told that it has released its lock.
+func TestReleases(t *testing.T) {
+	released := func(at time.Duration, outcome outcome) operation {
+		return operation{kind: release, key: "k", owner: "a", sent: at, answered: at + second, outcome: outcome}
+	}
+	for name, test := range map[string]struct {
+		operations []operation
+		grants     []*grant
+		isFound    bool
+	}{
+		"once":                   {[]operation{released(0, done), released(0, notFound)}, []*grant{{owner: "a"}}, false},
+		"twice":                  {[]operation{released(0, done), released(0, done)}, []*grant{{owner: "a"}}, true},
+		"once for each of two":   {[]operation{released(0, done), released(5*second, done)}, []*grant{{owner: "a"}, {owner: "a"}}, false},
+		"after one of no answer": {[]operation{released(0, unanswered), released(5*second, done)}, []*grant{{owner: "a"}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			record := newRecord(&history{start: time.Now(), operations: test.operations}, test.grants, nil, second)
+			if found := record.checkReleases(); test.isFound != (len(found) > 0) {
+				t.Errorf("violations %q, want any: %t", found, test.isFound)
+			}
+		})
+	}
+}
+
 // TestAHoldThatEndsByForceBeforeItsClientLearnsOfIt shows that such a hold overlaps no other.
 func TestAHoldThatEndsByForceBeforeItsClientLearnsOfIt(t *testing.T) {
 	slow := operation{kind: acquire, key: "k", owner: "a", token: 1, sent: 0, answered: 10 * second, ttl: 30 * second, outcome: done}

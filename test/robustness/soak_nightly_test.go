@@ -18,7 +18,7 @@ const soakPart = 150 * time.Second
 var leaked = figures{Goroutines: 400, HeapBytes: 64 << 20, Files: 120}
 
 // soaking keeps two processors busy.
-var soaking = workload{clients: 160, keys: 120, waits: 0.4, longWaits: 0.1, hangUps: 0.1, longTTLs: 0.15, overslept: 0.1, renewals: 0.3, forced: 0.02, couples: 0.1}
+var soaking = workload{clients: 160, keys: 120, waits: 0.4, longWaits: 0.1, hangUps: 0.1, longTTLs: 0.15, overslept: 0.1, renewals: 0.3, twice: 0.1, forced: 0.02, couples: 0.1}
 
 // TestSoak runs parts until there were $OPERATIONS operations, and judges each, on one
 // cluster. It adds the parts to the report in $REPORT, and fails at the end if a part had

@@ -31,14 +31,14 @@ type workload struct {
 	clients, keys int
 	// The rest are shares. Of acquires: waits wait, of which longWaits wait for up to
 	// maxWait, hangUps hang up, longTTLs have a long ttl. Of holders: overslept neither renew nor release before their ttl ends, renewals
-	// renew, forced end by a forced release.
-	waits, longWaits, hangUps, longTTLs, overslept, renewals, forced float64
+	// renew, twice release by two calls at once, forced end by a forced release.
+	waits, longWaits, hangUps, longTTLs, overslept, renewals, twice, forced float64
 	// couples is the share of sessions that pass a lock of their own from one replica to
 	// another.
 	couples float64
 }
 
-var ordinary = workload{clients: 20, keys: 12, waits: 0.4, longWaits: 0.1, hangUps: 0.1, longTTLs: 0.15, overslept: 0.15, renewals: 0.3, forced: 0.02, couples: 0.1}
+var ordinary = workload{clients: 20, keys: 12, waits: 0.4, longWaits: 0.1, hangUps: 0.1, longTTLs: 0.15, overslept: 0.15, renewals: 0.3, twice: 0.2, forced: 0.02, couples: 0.1}
 
 // worker is one client at work.
 type worker struct {
@@ -230,7 +230,13 @@ func (w *worker) hold(ctx context.Context, got operation) {
 			return
 		}
 	}
+	var other sync.WaitGroup
+	if w.chance(w.load.twice) { // As a program and what supervises it may.
+		again := w.operation(release, got.key, got.owner)
+		other.Go(func() { w.do(ctx, again) })
+	}
 	w.release(ctx, got)
+	other.Wait()
 	if w.chance(0.1) {
 		w.do(ctx, w.operation(release, got.key, got.owner))
 	}

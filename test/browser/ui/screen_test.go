@@ -94,13 +94,17 @@ func (s *screen) do(steps ...chromedp.Action[chromedp.Void]) {
 // evaluate returns the value of an expression, once it is settled.
 func evaluate[T any](s *screen, expression string) T {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.tab, patience)
-	defer cancel()
-	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	value, err := tryEvaluate[T](s, expression)
 	if err != nil {
 		s.t.Fatalf("%s: %v", expression, err)
 	}
 	return value
+}
+
+func tryEvaluate[T any](s *screen, expression string) (T, error) {
+	ctx, cancel := context.WithTimeout(s.tab, patience)
+	defer cancel()
+	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }
 
 // await waits until an expression is true.
@@ -144,8 +148,13 @@ func (s *screen) click(selector string) {
 	for begun := time.Now(); ; pause(s.t, 20*time.Millisecond) {
 		if place := evaluate[[]float64](s, placeOf(selector)); len(place) == 2 {
 			s.do(chromedp.MouseClickXY(place[0], place[1]))
-			if evaluate[bool](s, "window.isHit !== false") { // The page that a click leads to knows nothing of it.
+			// The page that a click leads to knows nothing of it, and what is evaluated while it is loaded fails.
+			isHit, err := tryEvaluate[bool](s, "window.isHit !== false")
+			if isHit || err != nil && strings.Contains(err.Error(), "target navigated") {
 				return
+			}
+			if err != nil {
+				s.t.Fatal(err)
 			}
 		}
 		if time.Since(begun) > patience {
