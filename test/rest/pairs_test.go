@@ -70,12 +70,24 @@ var calls = []call{
 	}, []int{http.StatusCreated, http.StatusLocked}},
 }
 
+// callsBesideAWaiter are those that leave the next grant to the caller that waits: a forced release of any grant may rightly end
+// that, and another request may come before it.
+func callsBesideAWaiter() []call {
+	return slices.DeleteFunc(slices.Clone(calls), func(each call) bool {
+		return slices.Contains([]string{"forced release", "forced release through the Forrst door", "request of another caller", "repeated request"}, each.name)
+	})
+}
+
+// pairRounds is how often two calls are made at once: twice, unless the environment variable PAIR_ROUNDS says otherwise.
+func pairRounds() int {
+	GinkgoHelper()
+	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("PAIR_ROUNDS"), "2"))
+	Expect(err).NotTo(HaveOccurred())
+	return rounds
+}
+
 // Who ends a grant is told so, and nobody else is.
 var _ = Describe("Two calls at once about a grant", func() {
-	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("PAIR_ROUNDS"), "2"))
-	if err != nil {
-		panic(err)
-	}
 	var alice, bob, breaker caller
 	BeforeEach(func(ctx context.Context) {
 		alice, bob = worker(ctx, "alice", everything...), worker(ctx, "bob", everything...)
@@ -141,23 +153,19 @@ var _ = Describe("Two calls at once about a grant", func() {
 	for index, first := range calls {
 		for _, second := range calls[index:] {
 			It(fmt.Sprintf("answers a %s and a %s", first.name, second.name), func(ctx context.Context) {
-				for round := range rounds {
+				for round := range pairRounds() {
 					makeAtOnce(ctx, round, first, second, false)
 				}
 			})
 		}
 	}
-	// A forced release of any grant may rightly end that of the caller that waited, and another request may come before it.
-	withWaiter := slices.DeleteFunc(slices.Clone(calls), func(each call) bool {
-		return slices.Contains([]string{"forced release", "forced release through the Forrst door", "request of another caller", "repeated request"}, each.name)
-	})
-	for index, first := range withWaiter {
-		for _, second := range withWaiter[index:] {
+	for index, first := range callsBesideAWaiter() {
+		for _, second := range callsBesideAWaiter()[index:] {
 			if !first.ends && !second.ends {
 				continue
 			}
 			It(fmt.Sprintf("answers a %s and a %s while another caller waits", first.name, second.name), func(ctx context.Context) {
-				for round := range rounds {
+				for round := range pairRounds() {
 					makeAtOnce(ctx, round, first, second, true)
 				}
 			})

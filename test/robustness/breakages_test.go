@@ -156,7 +156,7 @@ var breakages = map[string]breakage{
 		test:  finder{folder: "lock/engine", name: "TestOneOfTwoEndersIsToldThatItEndedTheGrant", says: "calls were told that they ended a grant"},
 	},
 	"the same among calls that come at any time": {
-		edits: []edit{{"lock/engine/release.go", "refusal.IsNotFound(err): // Another write was faster.\n", "refusal.IsNotFound(err):\n			unanswered = current.UID\n"}},
+		edits:    []edit{{"lock/engine/release.go", "refusal.IsNotFound(err): // Another write was faster.\n", "refusal.IsNotFound(err):\n			unanswered = current.UID\n"}},
 		workload: workload{clients: 12, keys: 12, waits: 0.4, twice: 1}, found: []string{"releases"},
 	},
 	"an end of a lock that leaves its finalizers": {

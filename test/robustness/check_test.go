@@ -202,13 +202,13 @@ func (r *record) checkRenewals() (violations []string) {
 }
 
 // checkReleases counts how often an owner was told that it has released its lock: once for each of its grants, however many
-// calls ask at once. A write whose answer is lost may be credited with what another call has done, so calls in faults count
-// for nothing.
+// calls ask at once. What was asked without an answer may be credited with what another call has done, so such calls do not
+// count.
 func (r *record) checkReleases() (violations []string) {
 	told := map[string][]*operation{}
 	for index := range r.operations {
 		op := &r.operations[index]
-		if op.kind == release && op.outcome == done && !r.disturbed(op.sent, op.answered) {
+		if op.kind == release && op.outcome == done && !r.isCredited(op) {
 			told[op.owner] = append(told[op.owner], op)
 		}
 	}

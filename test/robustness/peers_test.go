@@ -188,6 +188,16 @@ const eachPeering = "peering of each"
 // peerFaults are those between replicas that share lines. All requests to the API server get through.
 var peerFaults = []fault{resetPeers, partitionPeers, partitionPeersForLong, deafPeer, splitView, splitViewForLong}
 
+// faultsOfHomes are the names of those in which a replica may get no answer from the home of a line.
+var faultsOfHomes = namesOf(append([]fault{killReplica, stopReplica, suspendReplica}, peerFaults...))
+
+func namesOf(faults []fault) (names []string) {
+	for _, each := range faults {
+		names = append(names, each.name)
+	}
+	return names
+}
+
 // resetPeers resets the connections from and to a replica.
 var resetPeers = fault{"reset peers", 0, eachPeering, func(ctx context.Context, b breaking) error {
 	from, to := b.peering.around(b.number)

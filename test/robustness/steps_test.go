@@ -102,7 +102,7 @@ func (r *record) stepsOf(op *operation) []step {
 	plain := step{
 		kind: op.kind, owner: op.owner, call: op.sent, ret: op.answered, ttl: op.ttl, freeAt: op.sent + op.ttl,
 		outcome: op.outcome, token: op.token, holder: op.holder,
-		lenient: r.disturbed(op.sent, op.answered),
+		lenient: r.isCredited(op),
 	}
 	switch {
 	case op.kind == acquire:
@@ -138,6 +138,14 @@ func (r *record) saysNothing(op *operation, isLenient bool) bool {
 	}
 	// The replica cannot know of a step between its read and its judgement.
 	return op.outcome == notFound && r.steppedDuring(op)
+}
+
+// isCredited reports whether the replica may take what it finds for what the call has done: its request to the API server, or
+// that of a release to the home of the line, may have had no answer.
+func (r *record) isCredited(op *operation) bool {
+	return r.disturbed(op.sent, op.answered) || op.kind == release && slices.ContainsFunc(r.faults, func(fault window) bool {
+		return slices.Contains(faultsOfHomes, fault.name) && fault.from <= op.answered && op.sent <= fault.to+aftermath
+	})
 }
 
 // sawRepetition reports whether a release was told that the lock is not held although its own
