@@ -15,9 +15,9 @@ CHROMIUM ?= bin/chromium/headless-shell
 PROMETHEUS ?= bin/prometheus/usr/bin/prometheus
 KWOK = $(if $(filter-out 0,$(NODES)),bin/kwok)
 
-# Compilers, tests and their control planes take a quarter less time so.
+# Compilers, tests and their control planes take a quarter less time if they collect garbage less often.
 SPARE_GC = GOGC=$${GOGC:-400}
-# Programs that are not debugged. The control plane shares with them what is compiled of Go's library.
+# Programs that are run and not debugged. The control plane shares with them what is compiled of Go's library.
 GO_BUILD = CGO_ENABLED=0 $(SPARE_GC) go build -trimpath -gcflags=all=-dwarf=false -ldflags="-s -w"
 PROGRAMS = ./cmd/... ./hack/devcluster ./hack/gotest
 
@@ -25,7 +25,7 @@ PROGRAMS = ./cmd/... ./hack/devcluster ./hack/gotest
 MODULES := . $(patsubst %/go.mod,%,$(filter-out bin/%,$(wildcard */*/go.mod */*/*/go.mod)))
 WITH_CODE := $(filter-out hack/etcdtools hack/kwok hack/tools test/gitops/kustomizecontroller,$(MODULES))
 WITH_TESTS := hack/controlplane hack/krew hack/supplychain test/bench test/gitops/health
-CLI_PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+CLI_PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64# Those that krew knows and most people have.
 export MODULES CLI_PLATFORMS
 
 # What tests draw, they draw from SEED. What they wait for takes a tenth of this at most, or the test says how long it waits.

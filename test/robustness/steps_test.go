@@ -141,10 +141,18 @@ func (r *record) saysNothing(op *operation, isLenient bool) bool {
 }
 
 // isCredited reports whether the replica may take what it finds for what the call has done: its request to the API server, or
-// that of a release to the home of the line, may have had no answer.
+// that of a release to the home of the line, may have had no answer. Of a release that was made alone, the latter changes
+// nothing: nobody else has ended the grant of its owner.
 func (r *record) isCredited(op *operation) bool {
-	return r.disturbed(op.sent, op.answered) || op.kind == release && slices.ContainsFunc(r.faults, func(fault window) bool {
+	return r.disturbed(op.sent, op.answered) || r.isReleasedTwice(op) && slices.ContainsFunc(r.faults, func(fault window) bool {
 		return slices.Contains(faultsOfHomes, fault.name) && fault.from <= op.answered && op.sent <= fault.to+aftermath
+	})
+}
+
+// isReleasedTwice reports whether another call of the same owner asked for the same release during this one.
+func (r *record) isReleasedTwice(op *operation) bool {
+	return op.kind == release && slices.ContainsFunc(r.operations, func(other operation) bool {
+		return other.kind == release && other.owner == op.owner && other.sent != op.sent && other.sent <= op.answered && op.sent <= other.answered
 	})
 }
 
