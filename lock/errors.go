@@ -57,6 +57,9 @@ var (
 	// have happened; repeating it is safe. So may a forced release, but repeating that may end the
 	// lock of the next holder.
 	ErrUnavailable = errors.New("lock service is unavailable")
+	// ErrNothingDone comes together with [ErrUnavailable] if the call has certainly changed nothing and will not, such as one
+	// that was refused before it began. Without it, a state that is found later may be the work of the call.
+	ErrNothingDone = errors.New("nothing was done")
 	// ErrFoundElsewhere ends a wait because another call of the same request has, or had, the lock: an earlier or later
 	// try, or one that was sent again with the same derived owner token. It matches [ErrUnavailable] too.
 	ErrFoundElsewhere = fmt.Errorf("%w: another call of the same request has been granted the lock", ErrUnavailable)

@@ -80,6 +80,6 @@ func (h *Held) sendRelease(ctx context.Context) (isFinal bool, result error) {
 	case loss != nil:
 		return true, loss
 	}
-	h.release.isUnanswered = true
+	h.release.isUnanswered = h.release.isUnanswered || !isRefusal(err) && !errors.Is(err, ErrNothingDone)
 	return false, err
 }

@@ -453,3 +453,29 @@ func TestHeldDoesNotPrintItsOwnerToken(t *testing.T) {
 		}
 	})
 }
+
+// A release that has certainly done nothing is not what ended the lock.
+func TestAReleaseThatWasRefusedHasNotReleasedTheLock(t *testing.T) {
+	for name, refusal := range map[string]error{
+		"before it began": fmt.Errorf("%w; %w", lock.ErrUnavailable, lock.ErrNothingDone),
+		"for good":        lock.ErrForbidden,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := newBackend()
+				held := mustHold(t, lock.NewClient(service, "default"))
+				service.SetHooks(before(locktest.Failing(locktest.Release, refusal)))
+				if err := held.Release(t.Context()); !errors.Is(err, refusal) && !errors.Is(err, lock.ErrNothingDone) {
+					t.Errorf("got %v", err)
+				}
+				service.SetHooks(locktest.Hooks{})
+				if err := service.ForceRelease(t.Context(), "default", key, "it hangs"); err != nil {
+					t.Fatal(err)
+				}
+				if err := held.Release(t.Context()); !errors.Is(err, lock.ErrForceReleased) {
+					t.Errorf("got %v, want ErrForceReleased", err)
+				}
+			})
+		})
+	}
+}

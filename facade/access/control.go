@@ -89,7 +89,7 @@ func (c *Control) Authenticate(r *http.Request) (Caller, error) {
 		return Caller{User: who, IsAuthenticated: true}, nil
 	case errors.Is(err, lock.ErrUnauthenticated):
 		if !attempt.fail() {
-			return Caller{}, fmt.Errorf("%w: a bearer token that was valid a moment ago was refused", lock.ErrUnavailable)
+			return Caller{}, fmt.Errorf("%w: a bearer token that was valid a moment ago was refused; %w", lock.ErrUnavailable, lock.ErrNothingDone)
 		}
 		return Caller{}, err
 	case errors.Is(err, lock.ErrInvalid):
@@ -101,7 +101,7 @@ func (c *Control) Authenticate(r *http.Request) (Caller, error) {
 	default:
 		attempt.refund()
 	}
-	return Caller{}, fmt.Errorf("%w: authenticate a caller: %w", lock.ErrUnavailable, err)
+	return Caller{}, fmt.Errorf("%w: authenticate a caller: %w; %w", lock.ErrUnavailable, err, lock.ErrNothingDone)
 }
 
 // IsKnown reports whether the credentials of a request were valid when they were last presented. That is no
@@ -183,7 +183,7 @@ func (c *Control) authorize(ctx context.Context, caller *Caller, use use, verb, 
 	if refused, ok := errors.AsType[*limits.Error](err); ok {
 		return refused
 	}
-	return fmt.Errorf("%w: authorize a caller to %s %s in %s: %w", lock.ErrUnavailable, verb, resource, right.Namespace, err)
+	return fmt.Errorf("%w: authorize a caller to %s %s in %s: %w; %w", lock.ErrUnavailable, verb, resource, right.Namespace, err, lock.ErrNothingDone)
 }
 
 // review asks whether the caller has a right, within the limits of reviews.

@@ -44,6 +44,9 @@ func outcome(operation string, key v1alpha1.FullKey, err error) error {
 		return fmt.Errorf("%s: %w", operation, invalidError(problems))
 	case envelope.Unavailable, envelope.RateLimited, envelope.FunctionDisabled, envelope.DependencyError,
 		envelope.Cancelled, envelope.DeadlineExceeded:
+		if isNothingDone(first) {
+			return fmt.Errorf("%s: %w: %w; %w", operation, lock.ErrUnavailable, problems, lock.ErrNothingDone)
+		}
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, problems)
 	default:
 		return fmt.Errorf("%s: %w", operation, problems)
@@ -66,6 +69,13 @@ func isUnanswered(err error) bool {
 	default:
 		return false
 	}
+}
+
+// isNothingDone reports whether the façade has answered before it did anything.
+func isNothingDone(problem envelope.Error) bool {
+	var details wire.UnavailableDetails
+	isRefused := problem.Code == envelope.RateLimited || problem.Code == envelope.FunctionDisabled
+	return isRefused || problem.Code == envelope.Unavailable && json.Unmarshal(problem.Details, &details) == nil && details.NothingDone
 }
 
 // isUnavailable reports whether the façade answered that it cannot do it for the moment.

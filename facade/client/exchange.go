@@ -45,7 +45,7 @@ func (c *Client) exchange(ctx context.Context, namespace, function string, argum
 	response, err := c.http.Do(request)
 	if err != nil {
 		if isUnsent(err) {
-			return nil, fmt.Errorf("%w: %w", lock.ErrUnavailable, err)
+			return nil, fmt.Errorf("%w: %w; %w", lock.ErrUnavailable, err, lock.ErrNothingDone)
 		}
 		return nil, &unansweredError{err}
 	}
@@ -100,7 +100,7 @@ func (c *Client) authenticate(request *http.Request) error {
 	}
 	token, err := c.options.token(request.Context())
 	if err != nil {
-		return fmt.Errorf("%w: get a bearer token: %w", lock.ErrUnavailable, err)
+		return fmt.Errorf("%w: get a bearer token: %w; %w", lock.ErrUnavailable, err, lock.ErrNothingDone)
 	}
 	request.Header.Set("Authorization", "Bearer "+token)
 	return nil
@@ -141,7 +141,7 @@ func withoutEnvelope(status int, err error) error {
 	case status == http.StatusForbidden:
 		return fmt.Errorf("%w: %w", lock.ErrForbidden, err)
 	case status == http.StatusTooManyRequests:
-		return fmt.Errorf("%w: %w", lock.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w; %w", lock.ErrUnavailable, err, lock.ErrNothingDone)
 	case status == http.StatusRequestTimeout, status < 300, status >= 500:
 		return &unansweredError{err}
 	}

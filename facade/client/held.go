@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +50,7 @@ func (c *Client) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 
 // Release implements [lock.Backend]. After a lost answer it asks again, until the
 // timeout of the client. A lock that is then gone is taken to have been released by
-// what was not answered.
+// what was not answered. What the façade has refused before it did anything was answered.
 func (c *Client) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
 	operation := fmt.Sprintf("release %s", key)
 	switch {
@@ -91,21 +92,23 @@ func (c *Client) end(ctx context.Context, operation string, release func(context
 	ctx, cancel := bounded(ctx, c.options.timeout)
 	defer cancel()
 	backoff := newBackoff()
-	mayBeDone := false
+	var unanswered error // The last one that may have been carried out.
 	for {
 		err := release(ctx)
 		switch {
-		case mayBeDone && errors.Is(err, lock.ErrNotHeld) && !errors.Is(err, lock.ErrExpired):
+		case unanswered != nil && errors.Is(err, lock.ErrNotHeld) && !errors.Is(err, lock.ErrExpired):
 			return nil
-		case mayBeDone && errors.Is(err, lock.ErrOwnerMismatch):
+		case unanswered != nil && errors.Is(err, lock.ErrOwnerMismatch):
 			// That may have handed the lock on. Whether the owner token was right, the caller knows.
 			return fmt.Errorf("%w: an earlier try went unanswered: %w", lock.ErrUnavailable, err)
 		case err == nil || !mayRecover(err):
 			return err
 		}
-		mayBeDone = mayBeDone || isUnanswered(err) || isUnavailable(err)
+		if !errors.Is(err, lock.ErrNothingDone) {
+			unanswered = err
+		}
 		if !c.pause(ctx, &backoff) {
-			return fmt.Errorf("%s: %w", operation, err)
+			return cmp.Or(unanswered, err)
 		}
 	}
 }

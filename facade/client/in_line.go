@@ -151,12 +151,16 @@ func (l *inLine) release(ctx context.Context, namespace string, key v1alpha1.Ful
 	switch {
 	case err == nil:
 		return nil
-	case !isUnanswered(err) && !isUnavailable(err):
+	case !isUnanswered(err) && !isUnavailable(err), errors.Is(err, lock.ErrNothingDone):
 		return l.Backend.Release(ctx, namespace, key, ofGrant)
 	}
+	unanswered := err
 	err = l.Backend.Release(ctx, namespace, key, ofGrant)
-	if isOver := errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch); isOver && !errors.Is(err, lock.ErrExpired) {
+	switch isOver := errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch); {
+	case isOver && !errors.Is(err, lock.ErrExpired):
 		return nil // By what the façade did not answer.
+	case errors.Is(err, lock.ErrNothingDone):
+		return unanswered
 	}
 	return err
 }

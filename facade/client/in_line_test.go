@@ -205,6 +205,28 @@ func TestInLineAReleaseIsRepeatedForItsOwnGrantAlone(t *testing.T) {
 	f.wantHeld("lock:k")
 }
 
+// What the façade has refused before it did anything has not ended the lock, and what it did not answer may have, whatever
+// direct says.
+func TestInLineAReleaseThatIsRefusedHasDoneNothing(t *testing.T) {
+	refused := answered(503, `{"protocol":{"name":"forrst","version":"0.1.0"},"id":null,"result":null,"errors":[{"code":"UNAVAILABLE","message":"m","details":{"retry_after":{"value":1,"unit":"second"},"nothing_done":true}}]}`)
+	backend, f, _ := newInLine(t)
+	granted := mustAcquire(t, backend, waiting(time.Minute))
+	f.befall(func(func() (*http.Response, error)) (*http.Response, error) { return refused(noResponse) })
+	if err := f.locks.ForceRelease(t.Context(), namespace, "lock:k", "stuck"); err != nil {
+		t.Fatal(err)
+	}
+	if err := backend.Release(t.Context(), namespace, "lock:k", proofFor(granted)); !errors.Is(err, lock.ErrNotHeld) {
+		t.Errorf("got %v, want ErrNotHeld", err)
+	}
+
+	granted = mustAcquire(t, backend, waiting(time.Minute))
+	f.befall(lostRequest)
+	f.locks.fail(fmt.Errorf("%w; %w", lock.ErrUnavailable, lock.ErrNothingDone))
+	if err := backend.Release(t.Context(), namespace, "lock:k", proofFor(granted)); !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNothingDone) {
+		t.Errorf("got %v, want ErrUnavailable without ErrNothingDone", err)
+	}
+}
+
 func TestInLineAReleaseOfALostLock(t *testing.T) {
 	backend, f, d := newInLine(t)
 	granted := mustAcquire(t, backend, waiting(time.Minute))

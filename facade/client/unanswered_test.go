@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -13,6 +14,8 @@ import (
 
 	"forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
+	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 // chosen is a request with an owner token of the caller's own.
@@ -392,4 +395,54 @@ func TestNothingGoesOnBehindACallerWithAnOwnerTokenOfItsOwn(t *testing.T) {
 			t.Errorf("after the answer the client still calls %v", f.calls[len(calls):])
 		}
 	})
+}
+
+// What the façade has refused before it did anything has ended no lock: of two releases that were both refused at first, one is
+// told that it ended the lock.
+func TestOneOfTwoReleasesThatWereRefusedFirstHasEndedTheLock(t *testing.T) {
+	for name, refuse := range map[string]func(f *fixture) (end func()){
+		"by a limit": func(f *fixture) func() {
+			began, end := make(chan struct{}), make(chan struct{})
+			f.locks.SetHooks(locktest.Hooks{Before: func(_ context.Context, call locktest.Call) error {
+				if call.Verb == locktest.Get {
+					close(began)
+					<-end
+				}
+				return nil
+			}})
+			go func() { _, _ = f.Get(f.t.Context(), namespace, "lock:k") }() // It is the only call that may run.
+			<-began
+			return func() { close(end) }
+		},
+		"by the API server": func(f *fixture) func() {
+			f.locks.fail(fmt.Errorf("%w: too many requests; %w", lock.ErrUnavailable, lock.ErrNothingDone))
+			return func() { f.locks.SetHooks(locktest.Hooks{}) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixtureWith(t, func(config *testfacade.Settings) { config.Server.Limits.Running = 1 })
+				f.hold("k", "o")
+				end := refuse(f)
+				told := make(chan error, 2)
+				for range cap(told) {
+					go func() { told <- f.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "o"}) }()
+				}
+				synctest.Wait()
+				end()
+				ended := 0
+				for range cap(told) {
+					switch err := <-told; {
+					case err == nil:
+						ended++
+					case !errors.Is(err, lock.ErrNotHeld):
+						t.Errorf("a release is told %v", err)
+					}
+				}
+				if ended != 1 {
+					t.Errorf("%d releases are told that they ended the lock", ended)
+				}
+			})
+		})
+	}
 }

@@ -76,7 +76,11 @@ func (c *crowd) begin(address, body string) {
 func (c *crowd) wantRefusal(got answer, status int, problem string) {
 	c.t.Helper()
 	c.wantProblems(got, status, problem)
-	if details := string(got.Errors[0].Details); details != `{"retry_after":{"value":1,"unit":"second"}}` {
+	want := `{"retry_after":{"value":1,"unit":"second"}}`
+	if problem == "UNAVAILABLE" {
+		want = `{"retry_after":{"value":1,"unit":"second"},"nothing_done":true}`
+	}
+	if details := string(got.Errors[0].Details); details != want {
 		c.t.Errorf("details %s", details)
 	}
 	if got.header.Get("Retry-After") != "1" || got.ID == nil || *got.ID != "a-1" {

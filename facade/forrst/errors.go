@@ -207,16 +207,24 @@ var (
 	cutShort         = envelope.Error{Code: envelope.Cancelled, Message: "The server stopped before the call was over"}
 	cancelled        = envelope.Error{Code: envelope.Cancelled, Message: "The client went away"}
 	deadlineExceeded = envelope.Error{Code: envelope.DeadlineExceeded, Message: "The call took too long"}
-	unavailableError = refusal(&limits.Error{Reason: "The lock service is temporarily unavailable"})
 )
 
-// refusal answers an error of package limits.
+// refusal answers an error of package limits. Nothing has happened then, as RATE_LIMITED says by itself.
 func refusal(err *limits.Error) envelope.Error {
-	problem := envelope.Error{Code: envelope.Unavailable, Message: err.Reason}
 	if err.IsCaller {
-		problem.Code = envelope.RateLimited
+		return envelope.Error{Code: envelope.RateLimited, Message: err.Reason}.With(wire.UnavailableDetails{RetryAfter: envelope.NewDuration(err.Wait())})
 	}
-	return problem.With(map[string]any{"retry_after": envelope.NewDuration(err.Wait())})
+	return unavailable(err.Reason, err.Wait(), true)
+}
+
+func unavailable(message string, retryAfter time.Duration, isNothingDone bool) envelope.Error {
+	return envelope.Error{Code: envelope.Unavailable, Message: message}.
+		With(wire.UnavailableDetails{RetryAfter: envelope.NewDuration(retryAfter), NothingDone: isNothingDone})
+}
+
+// unavailableLocks answers an error that matches [lock.ErrUnavailable].
+func unavailableLocks(err error) envelope.Errors {
+	return envelope.Errors{unavailable("The lock service is temporarily unavailable", limits.DefaultRetryAfter, errors.Is(err, lock.ErrNothingDone))}
 }
 
 // missingRight are the details of FORBIDDEN, in the terms of a Role.
@@ -261,7 +269,7 @@ func (h *Handler) problems(ctx context.Context, err error, function string) enve
 		return envelope.Errors{deadlineExceeded}
 	case errors.Is(err, lock.ErrUnavailable):
 		h.config.Logger.Error(err, "Locks are unavailable", "function", function)
-		return envelope.Errors{unavailableError}
+		return unavailableLocks(err)
 	}
 	h.config.Logger.Error(err, "Call failed unexpectedly", "function", function)
 	return envelope.Errors{internalError}

@@ -81,7 +81,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, refused *call, 
 		if r.Context().Err() == nil {
 			h.config.Logger.Error(err, "Failed to authenticate a caller")
 		}
-		response.Errors = envelope.Errors{unavailableError}
+		response.Errors = unavailableLocks(err)
 	} else {
 		response.Errors = h.problems(r.Context(), err, "")
 	}

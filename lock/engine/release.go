@@ -113,6 +113,8 @@ func (e *Engine) release(ctx context.Context, by caller, namespace string, key v
 		}
 		known.isEnding = unanswered != "" || ended.isSent
 		e.orphans.add(known)
+	case !ended.isSent && errors.Is(err, lock.ErrUnavailable):
+		return fmt.Errorf("%w; %w", err, lock.ErrNothingDone)
 	}
 	return err
 }

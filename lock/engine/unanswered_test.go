@@ -343,3 +343,42 @@ func TestWritesThatAreNeverAnsweredDoNotSayThatTheLockIsHeld(t *testing.T) {
 		}
 	})
 }
+
+// A caller that repeats a release takes a lock that is gone by then for released by the first one, unless that has done nothing.
+func TestAReleaseSaysThatItHasDoneNothing(t *testing.T) {
+	for name, test := range map[string]struct {
+		fault error
+		// isKnown says that the engine has made the grant, and goes on with its release.
+		isKnown bool
+		want    bool
+	}{
+		"nothing was sent":                    {fault: errRefused, want: true},
+		"the API server has refused it":       {fault: apierrors.NewTooManyRequests("slow down", 1), want: true},
+		"the delete may have happened":        {fault: errLostAnswer},
+		"nothing was sent, and it is yet":     {fault: errRefused, isKnown: true},
+		"the delete of a known grant is lost": {fault: errLostAnswer, isKnown: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				here, there := start(t, etcd), start(t, etcd)
+				acquire(t, here, by("a"))
+				releasing := there
+				if test.isKnown {
+					releasing = here
+				}
+				etcd.inject(faults{before: func(verb string) error {
+					if verb == "delete" {
+						return test.fault
+					}
+					return nil
+				}})
+				err := releasing.Release(t.Context(), "default", key, lock.Proof{Owner: "a"})
+				if !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNothingDone) != test.want {
+					t.Errorf("got %v", err)
+				}
+				etcd.inject(faults{})
+			})
+		})
+	}
+}

@@ -78,6 +78,8 @@ func (l *Line) release(ctx context.Context, namespace string, key v1alpha1.FullK
 	switch isOver := errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch); {
 	case errors.Is(err, lock.ErrExpired):
 		return err // By another clock it may be held still.
+	case errors.Is(err, lock.ErrNothingDone):
+		return noAnswer("release", namespace, key) // The home may have done it.
 	case isOver && proof.FencingToken != 0:
 		return nil
 	case isOver:

@@ -113,6 +113,23 @@ func TestAHomeThatIsSilentHidesNothing(t *testing.T) {
 	})
 }
 
+// That a replica itself has done nothing does not say that of its home, which did not answer.
+func TestAReleaseThatTheHomeDidNotAnswerMayHaveHappened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		replicas := start(t, time.Millisecond, time.Millisecond)
+		home, edge := replicas.all[replicas.home()], replicas.edges()[0]
+		replicas.hold(home, "job")
+		<-time.After(time.Second)
+		edge.isDeaf.Store(true)
+		edge.isDead.Store(true) // It cannot reach the API server.
+		if err := edge.Release(t.Context(), "default", key, lock.Proof{Owner: "job"}); !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNothingDone) {
+			t.Errorf("got %v", err)
+		}
+		edge.isDead.Store(false)
+		edge.isDeaf.Store(false)
+	})
+}
+
 // A caller that has given its renewal up is told so at once, and not when the home should have answered.
 func TestARenewalEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

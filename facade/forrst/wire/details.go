@@ -42,6 +42,14 @@ type RefusedDetails struct {
 	Reason string `json:"reason"`
 }
 
+// UnavailableDetails are the details of UNAVAILABLE and RATE_LIMITED.
+type UnavailableDetails struct {
+	RetryAfter envelope.Duration `json:"retry_after"`
+	// NothingDone says that UNAVAILABLE was answered before anything was done. RATE_LIMITED always is. Without it, a release
+	// may have happened, or happen yet.
+	NothingDone bool `json:"nothing_done,omitempty"`
+}
+
 // BoundDetails are the details of INVALID_ARGUMENTS about a duration that is too long.
 type BoundDetails struct {
 	Max envelope.Duration `json:"max"`
