@@ -113,6 +113,25 @@ func TestAHomeThatIsSilentHidesNothing(t *testing.T) {
 	})
 }
 
+// Two replicas release one grant at once, of which the home knows. The one whose release the home began, and another call
+// has overtaken, does not take that for a release of its own.
+func TestOneOfTwoReleasesThroughTwoReplicasHasEndedTheGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		replicas := start(t, time.Millisecond, time.Millisecond, time.Millisecond)
+		home, edges := replicas.all[replicas.home()], replicas.edges()
+		replicas.hold(home, "job")
+		<-time.After(time.Second)
+		home.slow("delete", 100*time.Millisecond)
+		overtaken := make(chan error, 1)
+		go func() { overtaken <- edges[0].Release(t.Context(), "default", key, lock.Proof{Owner: "job"}) }()
+		<-time.After(50 * time.Millisecond)
+		replicas.release(edges[1], "job")
+		if err := <-overtaken; !errors.Is(err, lock.ErrNotHeld) {
+			t.Errorf("the overtaken release is told %v", err)
+		}
+	})
+}
+
 // That a replica itself has done nothing does not say that of its home, which did not answer.
 func TestAReleaseThatTheHomeDidNotAnswerMayHaveHappened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

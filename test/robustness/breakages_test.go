@@ -238,6 +238,10 @@ var breakages = map[string]breakage{
 		edits: []edit{{"lock/line/host.go", "caller knows.\n		return answer{ID: asked.ID, Result: unknown}\n", "caller knows.\n		return answer{ID: asked.ID, Result: done}\n"}},
 		test:  finder{folder: "lock/line", name: "TestAReleaseThatFailsAtHomeIsDoneByItsReplica", says: "the lock is held by"},
 	},
+	"a release that was overtaken at home and counts as done": {
+		edits: []edit{{"lock/line/host.go", "Result: declined} // Another call has ended it.\n", "Result: unknown}\n"}},
+		test:  finder{folder: "lock/line", name: "TestOneOfTwoReleasesThroughTwoReplicasHasEndedTheGrant", says: "the overtaken release is told"},
+	},
 	"a home that ends what was renewed since its release was asked for": {
 		edits: []edit{{"lock/line/host.go", "engine.ContextWithoutCaller(ctx, v.since(asked.Came))", "ctx"}},
 		test:  finder{folder: "lock/line", name: "TestAReleaseOfACallerThatHasGoneOnIsGivenUp", says: "the lock is held by"},
