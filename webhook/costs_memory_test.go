@@ -48,7 +48,7 @@ func TestMemoryOfReviewsIsCharged(t *testing.T) {
 			Client: cluster, LiveReader: cluster, Limits: rules.DefaultLimits(), Clock: noon, Authorizer: authorizerfactory.NewPrivilegedGroups(),
 		},
 		webhook.JobPath: &webhook.JobAdmission{Limits: jobs.Limits{MaxTTL: time.Hour}, Clock: noon},
-		guard.Path:      &guard.Admission{Locks: cluster, LiveReader: cluster, Clock: noon},
+		guard.Path:      &guard.Admission{Locks: cluster, LiveReader: cluster, Clock: noon, ClockSkewAllowance: new(time.Duration)},
 	}
 	many := func(value string, bytes int) string {
 		return strings.TrimSuffix(strings.Repeat(value+",", bytes/(len(value)+1)), ",")

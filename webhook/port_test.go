@@ -173,7 +173,7 @@ func startUnverifying(ctx context.Context, options server.Options) (address stri
 	manager, err := environment.NewManager(func(options *ctrl.Options) { options.WebhookServer = served })
 	Expect(err).NotTo(HaveOccurred())
 	fixture.LockAdmission(manager).SetupWithManager(manager)
-	fixture.GuardAdmission(ctx, manager).SetupWithManager(manager)
+	Expect(fixture.GuardAdmission(ctx, manager).SetupWithManager(manager)).To(Succeed())
 	DeferCleanup(testenv.StartManager(ctx, manager))
 	Eventually(func() error { return served.StartedChecker()(nil) }).Should(Succeed())
 	Expect(manager.GetCache().WaitForCacheSync(ctx)).To(BeTrue())

@@ -248,7 +248,9 @@ func TestReviewsThatCostTooManyRequestsAreRefusedForTheMoment(t *testing.T) {
 					return authorizer.DecisionNoOpinion, "", nil
 				}),
 			}).SetupWithManager(manager)
-			(&guard.Admission{Locks: cluster, LiveReader: reader, Clock: now}).SetupWithManager(manager)
+			if err := (&guard.Admission{Locks: cluster, LiveReader: reader, Clock: now, ClockSkewAllowance: new(time.Duration)}).SetupWithManager(manager); err != nil {
+				t.Fatal(err)
+			}
 			handler, ok := manager.server.handlers[test.path].(*admission.Webhook)
 			if !ok {
 				t.Fatalf("%T is registered", manager.server.handlers[test.path])

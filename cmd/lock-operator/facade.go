@@ -86,7 +86,7 @@ func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) err
 		Access:             access,
 		Locks:              locks.Through("rest", settings.metrics.CountDoor("rest")),
 		MaxWait:            settings.facadeMaxBlock,
-		ClockSkewAllowance: settings.clockSkewAllowance,
+		ClockSkewAllowance: &settings.clockSkewAllowance,
 		Clock:              now,
 		Logger:             logger,
 	})

@@ -297,7 +297,7 @@ func addGuards(manager ctrl.Manager, settings options, now clock.PassiveClock) e
 	if err := guard.AddIndex(context.Background(), manager.GetFieldIndexer()); err != nil {
 		return err
 	}
-	(&guard.Admission{
+	return (&guard.Admission{
 		Tracer:       settings.tracer,
 		Locks:        manager.GetCache(),
 		LiveReader:   manager.GetAPIReader(),
@@ -306,9 +306,8 @@ func addGuards(manager ctrl.Manager, settings options, now clock.PassiveClock) e
 		OperatorUser: settings.controllersUser,
 		Audit:        settings.audit,
 
-		ClockSkewAllowance: settings.clockSkewAllowance,
+		ClockSkewAllowance: &settings.clockSkewAllowance,
 	}).SetupWithManager(manager)
-	return nil
 }
 
 // newEngine returns an engine, which the caller must start. The façade validates requests with the same

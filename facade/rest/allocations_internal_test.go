@@ -25,7 +25,7 @@ func (discard) SetWriteDeadline(time.Time) error { return nil }
 // manyStreams returns what sends one change to a hundred streams.
 func manyStreams(tb testing.TB) (send func()) {
 	tb.Helper()
-	handler := &Handler{config: Config{encoded: newEncodedLocks(), Clock: clock.RealClock{}}}
+	handler := &Handler{config: Config{encoded: newEncodedLocks(), Clock: clock.RealClock{}, ClockSkewAllowance: new(time.Duration)}}
 	told := []event{{name: wire.EventRenewed, lock: grantedLock(tb, "billing:report")}}
 	request, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, "/", http.NoBody)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"forrst.dev/lock-operator/facade/rest"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
+	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
@@ -45,6 +46,7 @@ func TestAnswersToErrorsOfPackageLock(t *testing.T) {
 		"stale":                 {lock.ErrStale, 412, "version-mismatch", ""},
 		"refused":               {&lock.RefusedError{Reason: "exceeded quota: locks"}, 403, "refused-by-cluster", ""},
 		"invalid":               {&lock.InvalidError{Problems: field.ErrorList{field.NotFound(field.NewPath("spec", "holderRef", "name"), "p")}}, 400, "invalid-request", ""},
+		"lapsed":                {fmt.Errorf("acquire: %w", rules.Lapsed(time.Millisecond, 20*time.Millisecond)), 400, "invalid-request", ""},
 		"no namespace":          {fmt.Errorf("acquire: %w: the namespace does not exist", lock.ErrInvalid), 400, "invalid-request", ""},
 		"unavailable":           {fmt.Errorf("acquire: %w: secret cause", lock.ErrUnavailable), 503, "unavailable", "1"},
 		"of a limit":            {limits.ErrWaiting, 503, "unavailable", "1"},

@@ -44,7 +44,7 @@ func TestViewersComeAndLeave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := feeds{config: Config{Locks: served, Clock: clocktesting.NewFakeClock(noon)}, open: map[string]*feed{}}
+	all := feeds{config: Config{Locks: served, Clock: clocktesting.NewFakeClock(noon), ClockSkewAllowance: new(time.Duration)}, open: map[string]*feed{}}
 	var viewers sync.WaitGroup
 	for range 6 {
 		viewers.Go(func() {
@@ -73,7 +73,7 @@ func TestFeedsKeepFewBatches(t *testing.T) {
 	var all feeds
 	var filled []*feed
 	for range 20 {
-		f := &feed{config: Config{Clock: clocktesting.NewFakeClock(noon)}, kept: &all.kept, news: make(chan struct{}), history: begin(nil, nil, noon)}
+		f := &feed{config: Config{Clock: clocktesting.NewFakeClock(noon), ClockSkewAllowance: new(time.Duration)}, kept: &all.kept, news: make(chan struct{}), history: begin(nil, nil, noon)}
 		filled = append(filled, f)
 		f.publish(burst)
 		for number := f.first; number < f.next; number++ {

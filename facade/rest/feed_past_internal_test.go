@@ -29,7 +29,7 @@ type granting struct {
 func newGranting(t *testing.T, all *feeds) *granting {
 	t.Helper()
 	clock := clocktesting.NewFakeClock(noon)
-	f := &feed{config: Config{Clock: clock}, kept: &all.kept, keptPast: &all.keptPast, news: make(chan struct{})}
+	f := &feed{config: Config{Clock: clock, ClockSkewAllowance: new(time.Duration)}, kept: &all.kept, keptPast: &all.keptPast, news: make(chan struct{})}
 	f.begin(nil)
 	return &granting{f, t, clock, 0}
 }

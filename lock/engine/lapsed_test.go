@@ -349,3 +349,18 @@ func TestAHerdOfWaitersWithAShortTTL(t *testing.T) {
 			total, keys, time.Since(released), released.Sub(began), made, writes)
 	})
 }
+
+// A holder is not told that it has a lock which has ended, such as by a ttl of a millisecond.
+func TestARenewalThatExpiresBeforeItsAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		request := by("a")
+		request.TTL = time.Hour
+		acquire(t, engine, request)
+		etcd.inject(slowly("update"))
+		if renewed, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 10*time.Second); !errors.Is(err, lock.ErrExpired) {
+			t.Errorf("got %v, %v, want ErrExpired", renewed, err)
+		}
+	})
+}

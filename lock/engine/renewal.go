@@ -48,6 +48,10 @@ func (e *Engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 	}
 	e.grants.put(stored, e.clock.Now())
 	e.audit.Record(audit.Prolonged(e.via, actor(ctx, proof), attempt.before, stored))
+	if rules.Expired(stored, e.clock.Now()) {
+		// Not as invalid, whatever the ttl: of such a renewal its holder takes it that the lock is as before.
+		return nil, fmt.Errorf("%s: the renewal expired before it was answered: %w", description, lock.ErrExpired)
+	}
 	return stored, nil
 }
 

@@ -100,7 +100,7 @@ func register(ctx context.Context, manager ctrl.Manager) {
 	locks.SetupWithManager(manager)
 	objects := fixture.GuardAdmission(ctx, manager)
 	objects.Locks, objects.Audit = lateCache{objects.Locks}, &records
-	objects.SetupWithManager(manager)
+	Expect(objects.SetupWithManager(manager)).To(Succeed())
 }
 
 // lateCache lacks all locks while it is blind.

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,7 +39,7 @@ const (
 const readTimeout = 3 * time.Second
 
 // Admission admits the creation, change and deletion of objects that locks may guard. All fields but
-// ClockSkewAllowance, Audit and Tracer are required. Safe for concurrent use.
+// Audit and Tracer are required. Safe for concurrent use.
 type Admission struct {
 	// Locks lists locks from a cache with the index of [AddIndex].
 	Locks client.Reader
@@ -51,7 +52,7 @@ type Admission struct {
 	Clock clock.PassiveClock
 	// ClockSkewAllowance is how long after its expireTime a lock still guards: the clock that stamped it may have been behind.
 	// Zero is for clocks that agree.
-	ClockSkewAllowance time.Duration
+	ClockSkewAllowance *time.Duration
 	// OperatorUser is the user name of the operator, which starts and suspends the Jobs that run under
 	// locks: guards do not concern it. Other exempt users do not get here: the match conditions of
 	// config/guards/webhook.yaml list them, so that none of them waits for a webhook that is away.
@@ -64,10 +65,14 @@ type Admission struct {
 }
 
 // SetupWithManager registers the admission with the manager's webhook server.
-func (a *Admission) SetupWithManager(manager ctrl.Manager) {
+func (a *Admission) SetupWithManager(manager ctrl.Manager) error {
+	if a.ClockSkewAllowance == nil {
+		return errors.New("guards: ClockSkewAllowance is required")
+	}
 	limited := *a
 	limited.LiveReader = sender.LimitReader(a.LiveReader)
 	manager.GetWebhookServer().Register(Path, traced.Webhook(a.Tracer, &limited))
+	return nil
 }
 
 // Handle implements [admission.Handler].
@@ -178,7 +183,7 @@ func (a *Admission) judgeLock(ctx context.Context, request admission.Request, na
 // hasExpired reports whether the lock guards nothing any more, from when on others may take it over. A clock that may be ahead
 // counts as ahead: the holder relies on its lock until expireTime.
 func (a *Admission) hasExpired(lock *v1alpha1.Lock) bool {
-	return rules.Reclaim(lock, a.Clock.Now(), a.ClockSkewAllowance+servertime.MaxAhead(a.Clock)) == nil
+	return rules.Reclaim(lock, a.Clock.Now(), *a.ClockSkewAllowance+servertime.MaxAhead(a.Clock)) == nil
 }
 
 // isHolder reports whether the user is the holder of the lock, or the service account of the Pod on

@@ -29,6 +29,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/webhook/guard"
 )
 
 func TestWhoMayWriteAGuardedObject(t *testing.T) {
@@ -251,7 +252,7 @@ func TestALockGuardsForTheClockSkewAllowance(t *testing.T) {
 	asked := request(t, admissionv1.Update, configMaps, settings(), settings())
 	for after, isOver := range map[time.Duration]bool{time.Minute + time.Second - time.Microsecond: false, time.Minute + time.Second: true} {
 		w := newWorld(t, []client.Object{lock}, []client.Object{lock})
-		w.admission.ClockSkewAllowance = time.Second
+		w.admission.ClockSkewAllowance = new(time.Second)
 		w.clock.SetTime(noon.Add(after))
 		if response := w.ask(t, asked, bob); response.Allowed != isOver {
 			t.Errorf("after %s: %+v", after, response)
@@ -459,5 +460,11 @@ func TestTheConfigurationExemptsTheOperator(t *testing.T) {
 	want := admissionregistrationv1.MatchCondition{Name: "not-the-operator", Expression: "request.userInfo.username != '" + operator + "'"}
 	if conditions := configuration.Webhooks[0].MatchConditions; !slices.Contains(conditions, want) {
 		t.Errorf("the conditions are %v", conditions)
+	}
+}
+
+func TestAGuardNeedsAClockSkewAllowance(t *testing.T) {
+	if err := (&guard.Admission{}).SetupWithManager(nil); err == nil {
+		t.Error("a guard without an allowance is set up")
 	}
 }

@@ -135,7 +135,7 @@ func newWorld(t *testing.T, cached, live []client.Object) *world {
 				return reader.Get(ctx, key, object, options...)
 			},
 		}).Build(),
-		Mapper: mapper, Clock: w.clock, OperatorUser: operator, Audit: &w.records,
+		Mapper: mapper, Clock: w.clock, ClockSkewAllowance: new(time.Duration), OperatorUser: operator, Audit: &w.records,
 	}
 	return w
 }

@@ -84,7 +84,7 @@ func NewWithDoor(settings Settings) (*server.Server, *forrst.Handler, error) {
 	served.Mount(door)
 	plain, err := rest.New(rest.Config{
 		Server: served, Access: control, Locks: locked, MaxWait: settings.MaxBlock,
-		ClockSkewAllowance: settings.ClockSkewAllowance, Clock: settings.Clock, Logger: settings.Logger,
+		ClockSkewAllowance: &settings.ClockSkewAllowance, Clock: settings.Clock, Logger: settings.Logger,
 	})
 	if err != nil {
 		return nil, nil, err
