@@ -21,6 +21,8 @@ type admitting struct {
 	*etcd
 	user   string
 	limits rules.Limits
+	// reasons are those that stood on the locks that were deleted, as the audit records them.
+	reasons []string
 }
 
 // startAdmitted returns an engine whose writes pass the admission.
@@ -55,6 +57,17 @@ func (a *admitting) Update(ctx context.Context, object *v1alpha1.Lock, options m
 		return nil, refusal(object, err)
 	}
 	return a.etcd.Update(ctx, admitted, options)
+}
+
+func (a *admitting) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
+	old := a.stored(name)
+	err := a.etcd.Delete(ctx, name, options)
+	if err == nil && old != nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.reasons = append(a.reasons, old.Annotations[v1alpha1.ForceReleaseReasonAnnotation])
+	}
+	return err
 }
 
 // stored returns the object under the name, or nil.

@@ -3,13 +3,20 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/audit"
+	"forrst.dev/lock-operator/lock/audit/audittest"
 	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // ender is a call that ends a's grant.
@@ -130,4 +137,87 @@ func TestAForcedReleaseThatMeetsAHandOffLeavesTheNextHolderAlone(t *testing.T) {
 			t.Errorf("%q holds the lock, want b", owner)
 		}
 	})
+}
+
+// Of two forced releases at once, the audit records the reason of the one that was told that it ended the grant.
+func TestTheReasonOfTheForcedReleaseThatEndedTheGrantIsRecorded(t *testing.T) {
+	for title, isAdmitted := range map[string]bool{"by admission": true, "by the engine": false} {
+		t.Run(title, func(t *testing.T) {
+			for late := time.Duration(0); late <= 12*time.Millisecond; late += 100 * time.Microsecond {
+				synctest.Test(t, func(t *testing.T) { twoReasons(t, isAdmitted, late) })
+			}
+		})
+	}
+}
+
+// distant makes requests take a while on the way there, and on the way back, and deletes some more.
+type distant struct {
+	engine.Objects
+	away, more time.Duration
+}
+
+func (d distant) Get(ctx context.Context, name string, options metav1.GetOptions) (*v1alpha1.Lock, error) {
+	pass(d.away)
+	defer pass(d.away)
+	return d.Objects.Get(ctx, name, options)
+}
+
+func (d distant) Update(ctx context.Context, object *v1alpha1.Lock, options metav1.UpdateOptions) (*v1alpha1.Lock, error) {
+	pass(d.away)
+	defer pass(d.away)
+	return d.Objects.Update(ctx, object, options)
+}
+
+func (d distant) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
+	pass(d.away + d.more)
+	defer pass(d.away)
+	return d.Objects.Delete(ctx, name, options)
+}
+
+// twoReasons has the second forced release begin later than the first.
+func twoReasons(t *testing.T, isAdmitted bool, late time.Duration) {
+	t.Helper()
+	behind, records := newAdmitting(), &audittest.Recorder{}
+	replica := func(away, more time.Duration) *engine.Engine {
+		objects := distant{behind.etcd, away, more}
+		if isAdmitted {
+			objects.Objects = behind
+		}
+		return startWith(t, engine.Options{
+			Objects: func(string) engine.Objects { return objects }, Informer: behind, Limits: rules.DefaultLimits(), IsAdmitted: isAdmitted,
+			ClockSkewAllowance: time.Second, Audit: records,
+		})
+	}
+	first, second := replica(2*time.Millisecond, 0), replica(200*time.Microsecond, 20*time.Millisecond)
+	acquire(t, first, by("a"))
+	behind.user = "breaker"
+	errs := make([]error, 2)
+	var both sync.WaitGroup
+	both.Go(func() { errs[0] = first.ForceRelease(t.Context(), "default", key, "the first reason") })
+	both.Go(func() {
+		pass(late)
+		errs[1] = second.ForceRelease(t.Context(), "default", key, "the second reason")
+	})
+	both.Wait()
+	var told []string
+	for index, reason := range []string{"the first reason", "the second reason"} {
+		switch err := errs[index]; {
+		case err == nil:
+			told = append(told, reason)
+		case !errors.Is(err, lock.ErrNotHeld):
+			t.Errorf("%s later: %v", late, err)
+		}
+	}
+	recorded := behind.reasons
+	if !isAdmitted {
+		recorded = nil
+		for _, record := range records.All() {
+			if record.Event == audit.ForceReleased && !record.Unconfirmed {
+				recorded = append(recorded, record.Message)
+			}
+		}
+	}
+	if len(told) != 1 || !slices.Equal(recorded, told) {
+		t.Errorf("%s later: %q were told that they ended the grant, recorded are %q", late, told, recorded)
+	}
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,12 +24,11 @@ import (
 func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string, preconditions ...lock.Precondition) error {
 	operation := fmt.Sprintf("force release of %s in namespace %s", key, namespace)
 	caller := ctx
-	var found *v1alpha1.Lock
-	// isAnnounced says that the reason was written on its lock. Then it ends whatever becomes of the caller: the reason must
-	// not stay on a lock that goes on.
-	isAnnounced := false
+	// Announced is the lock as it was when the reason was written on it, or nil. Then it ends whatever becomes of the caller:
+	// the reason must not stay on a lock that goes on.
+	var found, announced *v1alpha1.Lock
 	allowed := func(current *v1alpha1.Lock) error {
-		if err := caller.Err(); err != nil && !isAnnounced {
+		if err := caller.Err(); err != nil && announced == nil {
 			return fmt.Errorf("%s: %w", operation, err)
 		}
 		if err := rules.ForceRelease(current, lock.PreconditionOf(preconditions), e.clock.Now()); err != nil {
@@ -40,49 +40,62 @@ func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha
 		if current.UID != found.UID || current.Spec.Owner != found.Spec.Owner || !current.Spec.AcquireTime.Equal(found.Spec.AcquireTime) {
 			return lock.ErrOtherGrant
 		}
+		const annotation = v1alpha1.ForceReleaseReasonAnnotation
+		if announced != nil && current.Annotations[annotation] != announced.Annotations[annotation] {
+			return errOtherReason
+		}
 		return nil
 	}
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	objects := e.objects(namespace)
-	if e.isAdmitted && reason != "" {
-		if err := e.annotateReason(ctx, operation, objects, key, reason, allowed); err != nil {
-			return err
+	for backoff := newBackoff(); ; {
+		if e.isAdmitted && reason != "" {
+			var err error
+			if announced, err = e.annotateReason(ctx, operation, objects, key, reason, allowed); err != nil {
+				return err
+			}
 		}
-		isAnnounced = true
+		ended, err := e.end(ctx, operation, objects, key.ObjectName(), "", allowed)
+		if errors.Is(err, errOtherReason) && e.pause(ctx, &backoff) {
+			announced = nil
+			continue
+		}
+		if err == nil {
+			e.recordForcedRelease(ended, lock.UserFrom(ctx), reason)
+			e.recordGone(ended.lock)
+			e.log.Info("Force-released a Lock", "namespace", namespace, "lock", key.ObjectName(), "holder", ended.lock.Spec.Holder, "reason", reason)
+		}
+		return err
 	}
-	ended, err := e.end(ctx, operation, objects, key.ObjectName(), "", allowed)
-	if err == nil {
-		e.recordForcedRelease(ended, lock.UserFrom(ctx), reason)
-		e.recordGone(ended.lock)
-		e.log.Info("Force-released a Lock", "namespace", namespace, "lock", key.ObjectName(), "holder", ended.lock.Spec.Holder, "reason", reason)
-	}
-	return err
 }
 
-// annotateReason writes the reason on the lock. Admission requires it before it lets a user delete
-// another holder's lock. The annotation changes nothing for the holder.
-func (e *Engine) annotateReason(ctx context.Context, operation string, objects Objects, key v1alpha1.FullKey, reason string, allowed func(*v1alpha1.Lock) error) error {
+// errOtherReason means that another forced release has replaced the reason on the lock, which the audit would record.
+var errOtherReason = fmt.Errorf("%w: another reason was written on the lock", lock.ErrUnavailable)
+
+// annotateReason writes the reason on the lock, and returns it as stored. Admission requires it before it lets a user delete
+// another holder's lock, and leaves it out on a lock of the user's own. The annotation changes nothing for the holder.
+func (e *Engine) annotateReason(ctx context.Context, operation string, objects Objects, key v1alpha1.FullKey, reason string, allowed func(*v1alpha1.Lock) error) (*v1alpha1.Lock, error) {
 	backoff := newBackoff()
 	for {
 		current, err := get(ctx, objects, key.ObjectName())
 		if err != nil {
-			return e.requestError(operation, err)
+			return nil, e.requestError(operation, err)
 		}
 		if err := allowed(current); err != nil {
-			return err
+			return nil, err
 		}
 		next := current.DeepCopy()
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1alpha1.ForceReleaseReasonAnnotation, reason)
-		_, err = objects.Update(ctx, next, metav1.UpdateOptions{})
+		stored, err := objects.Update(ctx, next, metav1.UpdateOptions{})
 		switch {
 		case err == nil:
-			return nil
+			return stored, nil
 		case !refusal.IsConflict(err) && !refusal.IsNotFound(err):
-			return e.requestError(operation, err, current.Spec.Owner)
+			return nil, e.requestError(operation, err, current.Spec.Owner)
 		}
 		if !e.pause(ctx, &backoff) {
-			return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, refusal.WithoutOwners(err, current.Spec.Owner))
+			return nil, fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, refusal.WithoutOwners(err, current.Spec.Owner))
 		}
 	}
 }
