@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"net/http/httptrace"
 	"time"
@@ -196,7 +195,7 @@ func (a *acquisition) untilNearEnd(ctx context.Context) time.Duration {
 }
 
 func (a *acquisition) operation() string {
-	return fmt.Sprintf("acquire %s", a.request.FullKey())
+	return a.client.operation("acquire", a.namespace, a.request.FullKey())
 }
 
 func (a *acquisition) ask(ctx context.Context, block time.Duration) (*v1alpha1.Lock, error) {

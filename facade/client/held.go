@@ -20,7 +20,7 @@ import (
 // is up to the caller. Of the limits of a proof it knows the fencing token alone, as does Release. In the place
 // of the proof's holder counts whom the façade has authenticated.
 func (c *Client) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
-	operation := fmt.Sprintf("renew %s", key)
+	operation := c.operation("renew", namespace, key)
 	switch {
 	case 0 < ttl && ttl < time.Millisecond:
 		// It would be rounded up on the way.
@@ -52,14 +52,14 @@ func (c *Client) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 // timeout of the client. A lock that is then gone is taken to have been released by
 // what was not answered. What the façade has refused before it did anything was answered.
 func (c *Client) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
-	operation := fmt.Sprintf("release %s", key)
+	operation := c.operation("release", namespace, key)
 	switch {
 	case !canBeHeld(key, proof.Owner):
 		return c.mismatch(ctx, operation, namespace, key)
 	case isLimitedFurther(proof):
 		return fmt.Errorf("%s: %w", operation, errLimitedProof)
 	}
-	return c.end(ctx, operation, func(ctx context.Context) error {
+	return c.end(ctx, func(ctx context.Context) error {
 		return c.releaseOnce(ctx, namespace, key, proof)
 	})
 }
@@ -68,7 +68,7 @@ func (c *Client) Release(ctx context.Context, namespace string, key v1alpha1.Ful
 // the time of a second one. If that went unanswered, the lock may have ended all the same. A façade that does not know
 // the precondition yet ignores it.
 func (c *Client) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string, preconditions ...lock.Precondition) error {
-	operation := fmt.Sprintf("force release of %s", key)
+	operation := c.operation("force release of", namespace, key)
 	if !utf8.ValidString(string(key)) {
 		return fmt.Errorf("%s: %w", operation, lock.ErrNotHeld)
 	}
@@ -82,13 +82,13 @@ func (c *Client) ForceRelease(ctx context.Context, namespace string, key v1alpha
 func (c *Client) releaseOnce(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
 	arguments := wire.KeyArguments{Key: sent(key), Owner: proof.Owner, FencingToken: proof.FencingToken}
 	if _, err := c.exchange(ctx, namespace, wire.Release, arguments, c.options.timeout); err != nil {
-		return outcome(fmt.Sprintf("release %s", key), key, err)
+		return outcome(c.operation("release", namespace, key), key, err)
 	}
 	return nil
 }
 
 // end repeats a release until it is answered.
-func (c *Client) end(ctx context.Context, operation string, release func(context.Context) error) error {
+func (c *Client) end(ctx context.Context, release func(context.Context) error) error {
 	ctx, cancel := bounded(ctx, c.options.timeout)
 	defer cancel()
 	backoff := newBackoff()
@@ -115,7 +115,10 @@ func (c *Client) end(ctx context.Context, operation string, release func(context
 
 // Get implements [lock.Backend].
 func (c *Client) Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
-	operation := fmt.Sprintf("get %s", key)
+	return c.get(ctx, c.operation("get", namespace, key), namespace, key)
+}
+
+func (c *Client) get(ctx context.Context, operation, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
 	if !utf8.ValidString(string(key)) {
 		return nil, fmt.Errorf("%s: %w", operation, lock.ErrNotHeld)
 	}
@@ -215,6 +218,14 @@ func waiterOf(namespace string, described *wire.Waiter) (lock.Waiter, error) {
 	return waiter, nil
 }
 
+// operation describes a call in the words of all backends.
+func (c *Client) operation(verb, namespace string, key v1alpha1.FullKey) string {
+	if namespace = cmp.Or(namespace, c.options.namespace); namespace == "" {
+		return fmt.Sprintf("%s %s", verb, key)
+	}
+	return fmt.Sprintf("%s %s in namespace %s", verb, key, namespace)
+}
+
 // failed is outcome, unless the caller's context ended.
 func (c *Client) failed(ctx context.Context, operation string, key v1alpha1.FullKey, err error) error {
 	if ctx.Err() != nil {
@@ -246,8 +257,8 @@ func isOfGrant(described *wire.Lock, proof lock.Proof) bool {
 
 // mismatch is the answer to an owner token that cannot be.
 func (c *Client) mismatch(ctx context.Context, operation, namespace string, key v1alpha1.FullKey) error {
-	if _, err := c.Get(ctx, namespace, key); err != nil {
-		return fmt.Errorf("%s: %w", operation, err)
+	if _, err := c.get(ctx, operation, namespace, key); err != nil {
+		return err
 	}
 	return fmt.Errorf("%s: %w", operation, lock.ErrOwnerMismatch)
 }

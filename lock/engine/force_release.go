@@ -29,7 +29,7 @@ func (e *Engine) ForceRelease(ctx context.Context, namespace string, key v1alpha
 	var found, announced *v1alpha1.Lock
 	allowed := func(current *v1alpha1.Lock) error {
 		if err := caller.Err(); err != nil && announced == nil {
-			return fmt.Errorf("%s: %w", operation, err)
+			return err
 		}
 		if err := rules.ForceRelease(current, lock.PreconditionOf(preconditions), e.clock.Now()); err != nil {
 			return err
@@ -83,7 +83,7 @@ func (e *Engine) annotateReason(ctx context.Context, operation string, objects O
 			return nil, e.requestError(operation, err)
 		}
 		if err := allowed(current); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", operation, err)
 		}
 		next := current.DeepCopy()
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1alpha1.ForceReleaseReasonAnnotation, reason)

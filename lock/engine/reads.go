@@ -328,11 +328,12 @@ func (e *Engine) Get(ctx context.Context, namespace string, key v1alpha1.FullKey
 	case err != nil && ctx.Err() != nil:
 		return nil, ctx.Err()
 	case err != nil:
-		return nil, e.requestError(fmt.Sprintf("get %s in namespace %s", key, namespace), err)
 	case current == nil:
-		return nil, lock.ErrNotHeld
+		err = lock.ErrNotHeld
 	case rules.Expired(current, e.clock.Now()):
-		return nil, lock.ErrExpired
+		err = lock.ErrExpired
+	default:
+		return current, nil
 	}
-	return current, nil
+	return nil, e.requestError(fmt.Sprintf("get %s in namespace %s", key, namespace), err)
 }

@@ -75,7 +75,7 @@ func (e *Engine) release(ctx context.Context, by caller, namespace string, key v
 	var first firstRelease
 	if isKnown {
 		if by.mayHaveRenewed(known.lock) {
-			return goesOn(operation)
+			return fmt.Errorf("%s: %w", operation, errGoesOn)
 		}
 		if !proof.IsUnrenewed { // Otherwise no caller may know of the grant, and another call of the request can have it.
 			e.queues.endRepeated(known.lock)
@@ -92,7 +92,7 @@ func (e *Engine) release(ctx context.Context, by caller, namespace string, key v
 		if err := meant.release(current, e.clock.Now()); err != nil {
 			return err
 		}
-		return change.check(operation, current)
+		return change.check(current)
 	})
 	e.observeRelease(unanswered, ended, err)
 	if err == nil {
@@ -176,19 +176,17 @@ type change struct {
 	from grant
 }
 
-func goesOn(operation string) error {
-	return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, errRenewed)
-}
+var errGoesOn = fmt.Errorf("%w: %w", lock.ErrUnavailable, errRenewed)
 
 // check is called with each state of the grant that the release is about to end. It returns an error if the caller may have
 // renewed it after it had left.
-func (c *change) check(operation string, current *v1alpha1.Lock) error {
+func (c *change) check(current *v1alpha1.Lock) error {
 	isRenewal := c.by.isLater(current)
 	if c.from.lock != nil {
 		isRenewal = c.from.isRenewedIn(current)
 	}
 	if isRenewal && c.by.mayGoOn() {
-		return goesOn(operation)
+		return errGoesOn
 	}
 	if c.from.lock == nil || c.by.isThere() {
 		c.from = grantOf(current)
@@ -233,7 +231,7 @@ func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Obj
 	case errors.Is(err, errEnded):
 		return firstRelease{isOver: true}
 	case refusal.IsNotFound(err):
-		return firstRelease{isDone: true, err: lock.ErrNotHeld}
+		return firstRelease{isDone: true, err: fmt.Errorf("%s: %w", operation, lock.ErrNotHeld)}
 	case !definitelyNotApplied(err):
 		return firstRelease{unanswered: known.lock.UID}
 	case refusal.IsConflict(err):
@@ -344,7 +342,7 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 				isJudgedAgain = true
 				continue
 			}
-			return known, err
+			return known, fmt.Errorf("%s: %w", operation, err)
 		}
 		known.lock = current
 		e.releasing(ctx, current)

@@ -3,6 +3,7 @@ package locktest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -61,10 +62,10 @@ func New(options ...Option) *Backend {
 func (b *Backend) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
 	call := Call{Verb: Renew, Namespace: namespace, Key: key, Proof: proof}
 	return do(ctx, b, call, func(Hooks) (renewed *v1alpha1.Lock, err error) {
-		if err := b.limits.ValidateTTL(ttl); err != nil {
-			return nil, err
-		}
 		err = b.withEntry(namespace, key, "renew", func(e *entry, now time.Time) error {
+			if err := b.limits.ValidateTTL(ttl); err != nil {
+				return err
+			}
 			next, err := rules.Renew(e.lock, proof, ttl, now)
 			if err != nil {
 				return err
@@ -96,7 +97,7 @@ func (b *Backend) Release(ctx context.Context, namespace string, key v1alpha1.Fu
 func (b *Backend) ForceRelease(ctx context.Context, namespace string, key v1alpha1.FullKey, reason string, preconditions ...lock.Precondition) error {
 	call := Call{Verb: ForceRelease, Namespace: namespace, Key: key, Reason: reason, Precondition: lock.PreconditionOf(preconditions)}
 	_, err := do(ctx, b, call, func(Hooks) (struct{}, error) {
-		return struct{}{}, b.withEntry(namespace, key, "force release", func(e *entry, now time.Time) error {
+		return struct{}{}, b.withEntry(namespace, key, "force release of", func(e *entry, now time.Time) error {
 			if err := rules.ForceRelease(e.lock, call.Precondition, now); err != nil {
 				return err
 			}
@@ -176,12 +177,17 @@ func (b *Backend) collect(isWanted func(*entry) bool) []v1alpha1.Lock {
 func (b *Backend) withEntry(namespace string, key v1alpha1.FullKey, operation string, step func(e *entry, now time.Time) error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	operation = fmt.Sprintf("%s %s in namespace %s", operation, key, namespace)
 	if b.isUnavailable {
-		return fmt.Errorf("%s %s in namespace %s: %w", operation, key, namespace, lock.ErrUnavailable)
+		return fmt.Errorf("%s: %w", operation, lock.ErrUnavailable)
 	}
 	e := b.entry(namespace, key)
 	defer b.deleteIfEmpty(e)
 	now := b.clock.Now()
 	b.handleExpiry(e, now)
-	return step(e, now)
+	err := step(e, now)
+	if err == nil || errors.Is(err, lock.ErrHeld) { // This names the lock itself.
+		return err
+	}
+	return fmt.Errorf("%s: %w", operation, err)
 }

@@ -68,7 +68,10 @@ func (f *fixture) queue(ctx context.Context, owner string, wait time.Duration) <
 func (f *fixture) owner(t *testing.T) string {
 	t.Helper()
 	held, err := f.Get(t.Context(), "default", key)
-	if err != nil {
+	switch {
+	case errors.Is(err, lock.ErrNotHeld):
+		return lock.ErrNotHeld.Error()
+	case err != nil:
 		return err.Error()
 	}
 	return held.Spec.Owner

@@ -38,7 +38,7 @@ func Example() {
 	// worker-1: 2026-11-20T12:00:30.000000Z <nil>
 	// worker-2: lock:billing:report is held by "locktest" until 2026-11-20T12:00:30.000000Z
 	// worker-2: 2026-11-20T12:01:00.000000Z <nil>
-	// worker-1: lock is held by another owner true
+	// worker-1: renew lock:billing:report in namespace default: lock is held by another owner true
 }
 
 // A job that needs the lock service is tested without it.

@@ -68,7 +68,7 @@ func describeExpiry(s *subject) {
 		Expect(err).NotTo(MatchError(lock.ErrExpired))
 		expectRefusal(s.release(ctx, alice), lock.ErrExpired)
 		expectRefusal(s.release(ctx, bob), lock.ErrNotHeld)
-		expectRefusal(s.Backend.ForceRelease(ctx, s.Namespace, fullKey, "maintenance"), lock.ErrNotHeld)
+		expectRefusal(s.worded("force release of", s.Backend.ForceRelease(ctx, s.Namespace, fullKey, "maintenance")), lock.ErrNotHeld)
 		s.expectFree(ctx)
 		expectRefusal(s.look(ctx), lock.ErrExpired)
 		Expect(s.Backend.List(ctx, s.Namespace, lock.Filter{})).To(BeEmpty())

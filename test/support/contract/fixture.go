@@ -100,24 +100,29 @@ func (s *subject) acquired(ctx context.Context, request lock.Request) *v1alpha1.
 }
 
 func (s *subject) renew(ctx context.Context, owner string, ttl time.Duration) (*v1alpha1.Lock, error) {
-	return s.Backend.Renew(ctx, s.Namespace, fullKey, lock.Proof{Owner: owner}, ttl)
+	GinkgoHelper()
+	renewed, err := s.Backend.Renew(ctx, s.Namespace, fullKey, lock.Proof{Owner: owner}, ttl)
+	return renewed, s.worded("renew", err)
 }
 
 func (s *subject) release(ctx context.Context, owner string) error {
-	return s.Backend.Release(ctx, s.Namespace, fullKey, lock.Proof{Owner: owner})
+	GinkgoHelper()
+	return s.worded("release", s.Backend.Release(ctx, s.Namespace, fullKey, lock.Proof{Owner: owner}))
 }
 
 // owner returns the owner token of the lock, or the error of reading it.
 func (s *subject) owner(ctx context.Context) (string, error) {
+	GinkgoHelper()
 	held, err := s.Backend.Get(ctx, s.Namespace, fullKey)
 	if err != nil {
-		return "", err
+		return "", s.worded("get", err)
 	}
 	return held.Spec.Owner, nil
 }
 
 // look returns nil if the lock is held, or else the error of reading it.
 func (s *subject) look(ctx context.Context) error {
+	GinkgoHelper()
 	_, err := s.owner(ctx)
 	return err
 }
@@ -130,6 +135,21 @@ func (s *subject) expectHeldBy(ctx context.Context, owner string) {
 func (s *subject) expectFree(ctx context.Context) {
 	GinkgoHelper()
 	expectRefusal(s.look(ctx), lock.ErrNotHeld)
+}
+
+// worded returns the error of an operation on the lock, whose outcome all backends must tell in the same words.
+func (s *subject) worded(operation string, err error) error {
+	GinkgoHelper()
+	if errors.Is(err, lock.ErrUnavailable) {
+		return err
+	}
+	for _, outcome := range []error{lock.ErrExpired, lock.ErrNotHeld, lock.ErrOwnerMismatch, lock.ErrStale} {
+		if errors.Is(err, outcome) {
+			Expect(err).To(MatchError(fmt.Sprintf("%s %s in namespace %s: %s", operation, fullKey, s.Namespace, outcome)))
+			break
+		}
+	}
+	return err
 }
 
 // expectRefusal checks the outcome, that the error contains no owner token, and that no outage is

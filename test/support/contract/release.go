@@ -63,7 +63,8 @@ func describeRelease(s *subject) {
 
 	Describe("by force", func() {
 		force := func(ctx context.Context) error {
-			return s.Backend.ForceRelease(ctx, s.Namespace, fullKey, "maintenance")
+			GinkgoHelper()
+			return s.worded("force release of", s.Backend.ForceRelease(ctx, s.Namespace, fullKey, "maintenance"))
 		}
 
 		It("ends a lock without its owner token", func(ctx context.Context) {
