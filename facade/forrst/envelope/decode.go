@@ -1,6 +1,7 @@
 package envelope
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -40,6 +41,9 @@ func parse(body []byte) ([]member, *Error) {
 	scan := scanner{data: body}
 	scan.space()
 	if scan.peek() != '{' {
+		if bytes.HasPrefix(body, []byte("\ufeff")) {
+			return nil, unparseable(scan.fail("The body must not begin with a byte order mark"))
+		}
 		err := scan.document()
 		if err == nil {
 			return nil, new(Error{Code: InvalidRequest, Message: "The request must be a JSON object"}.At(""))

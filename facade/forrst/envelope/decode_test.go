@@ -154,6 +154,9 @@ func TestDecodeRequestRefusesWhatIsNotJSON(t *testing.T) {
 			if diff := cmp.Diff(want, found(problems)); diff != "" || request.ID != "" {
 				t.Errorf("id %q, %v (-want +got):\n%s", request.ID, problems, diff)
 			}
+			if isNamed := strings.Contains(problems[0].Message, "byte order mark"); isNamed != (name == "a byte order mark") {
+				t.Errorf("the message is %q", problems[0].Message)
+			}
 		})
 	}
 }
