@@ -151,6 +151,23 @@ var _ = Describe("Two calls at once about a grant", func() {
 			Expect(got.status).To(Equal(http.StatusCreated), "%s: %s", what, got.body)
 		}
 	}
+	It("answers a request that waits for a free lock, and its repetition, with one grant", func(ctx context.Context) {
+		for round := range pairRounds() {
+			request := func() answer {
+				return alice.do(ctx, http.MethodPost, fmt.Sprint("/k", round), `{"ttl_seconds":60,"wait_seconds":30}`, "Idempotency-Key", fmt.Sprintf("the-request-of-round-%d", round))
+			}
+			repeated := make(chan answer, 1)
+			go func() {
+				defer close(repeated) // Also if it fails.
+				defer GinkgoRecover()
+				repeated <- request()
+			}()
+			first, second := request(), <-repeated
+			Expect([]int{first.status, second.status}).To(HaveEach(http.StatusCreated), "%s; %s", first.body, second.body)
+			Expect(second.lock().LockToken).To(Equal(first.lock().LockToken))
+			Expect(second.lock().FencingToken).To(Equal(first.lock().FencingToken))
+		}
+	})
 	for index, first := range calls {
 		for _, second := range calls[index:] {
 			It(fmt.Sprintf("answers a %s and a %s", first.name, second.name), func(ctx context.Context) {
