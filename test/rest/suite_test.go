@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
@@ -23,6 +24,7 @@ import (
 	"forrst.dev/lock-operator/auth"
 	restdoor "forrst.dev/lock-operator/facade/rest"
 	"forrst.dev/lock-operator/facade/rest/wire"
+	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
@@ -45,7 +47,7 @@ var (
 var _ = BeforeSuite(func(ctx context.Context) {
 	environment = fixture.Start(ctx)
 	requests = &counter{}
-	url = startFacade(ctx, requests)
+	url = startFacade(ctx, requests, 0, nil)
 })
 
 var _ = BeforeEach(func(ctx context.Context) { namespace = environment.Namespace(ctx, "rest-") })
@@ -77,8 +79,8 @@ func (c *counter) taken() map[string]int {
 }
 
 // startFacade starts an engine with an informer, as the operator has it, and a façade on it whose callers
-// the API server authenticates.
-func startFacade(ctx context.Context, requests *counter) string {
+// the API server authenticates. Both leave an expired lock alone for the allowance.
+func startFacade(ctx context.Context, requests *counter, allowance time.Duration, records audit.Sink) string {
 	GinkgoHelper()
 	config := rest.CopyConfig(environment.Operator().Config)
 	now := servertime.New(clock.RealClock{})
@@ -95,6 +97,7 @@ func startFacade(ctx context.Context, requests *counter) string {
 	informer := objects.Informer("", stream)
 	running, err := engine.New(engine.Options{
 		Objects: objects.Locks, Informer: informer, Stream: stream, Limits: rules.DefaultLimits(), IsValidated: true, Clock: now,
+		ClockSkewAllowance: allowance, Audit: records,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -105,7 +108,7 @@ func startFacade(ctx context.Context, requests *counter) string {
 		Expect(running.Start(background)).To(Succeed())
 	})
 	handler, err := testfacade.New(testfacade.Settings{
-		Locks: running, Access: fixture.Access(environment.Operator().Config, auth.Options{}), Clock: now,
+		Locks: running, Access: fixture.Access(environment.Operator().Config, auth.Options{}), Clock: now, ClockSkewAllowance: allowance,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	served := httptest.NewServer(handler)
