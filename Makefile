@@ -24,7 +24,7 @@ PROGRAMS = ./cmd/... ./hack/devcluster ./hack/gotest
 # Every module; those with code of ours; and those whose tests have no target of their own.
 MODULES := . $(patsubst %/go.mod,%,$(filter-out bin/%,$(wildcard */*/go.mod */*/*/go.mod)))
 WITH_CODE := $(filter-out hack/etcdtools hack/kwok hack/tools test/gitops/kustomizecontroller,$(MODULES))
-WITH_TESTS := hack/controlplane hack/krew hack/supplychain test/bench test/gitops/health
+WITH_TESTS := $(filter-out . test/browser test/chart test/observability test/peers,$(foreach module,$(MODULES),$(if $(shell find $(module) -name '*_test.go' -print -quit),$(module))))
 CLI_PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64# Those that krew knows and most people have.
 export MODULES CLI_PLATFORMS
 
@@ -236,7 +236,7 @@ sbom: build ## Write the bill of materials of the operator's binary to bin/lock-
 vuln: ## Look for known vulnerabilities in the code that is called; needs vuln.go.dev, or a copy of it in VULNDB.
 	go -C hack/supplychain tool govulncheck -C "$(CURDIR)" $(if $(VULNDB),-db "file://$(abspath $(VULNDB))") ./...
 
-lint: bin/golangci-lint bin/actionlint ## Run golangci-lint in every module, and lint the OpenAPI document and the workflows.
+lint: bin/golangci-lint bin/actionlint web/node_modules ## Run golangci-lint in every module, and lint the OpenAPI document and the workflows.
 	@WITH_CODE="$(WITH_CODE)" hack/lint.sh
 
 ##@ Variables

@@ -33,6 +33,9 @@ const (
 	maxLookAfter = time.Minute
 )
 
+// random returns a number in [0, 1), which spreads requests and is no secret. Tests draw from a source of their own.
+var random = rand.Float64
+
 // goesOn reports whether a wait that began at start outlasts a call that was to wait for block, and whose connection has
 // just broken: the façade had let it wait, or another replica is being looked for. A façade that is silent for longer than
 // that is not asked again.
@@ -47,7 +50,7 @@ func (a *acquisition) goesOn(start time.Time, block time.Duration) bool {
 // goOn notes that the connection of the last call has broken, which was to wait for block, and that the wait goes on.
 func (a *acquisition) goOn(ctx context.Context, block time.Duration) {
 	now := a.client.options.clock.Now()
-	soon := now.Add(rand.N(lookWithin)) //nolint:gosec // It spreads load.
+	soon := now.Add(time.Duration(random() * float64(lookWithin)))
 	if !a.isDoubtful() {
 		a.doubt = doubt{since: a.sent, next: soon, pause: lookAfter}
 	}
@@ -130,7 +133,7 @@ func (a *acquisition) lookLater(ctx context.Context) *v1alpha1.Lock {
 		case err == nil && isLast:
 			a.doubt = doubt{}
 		default:
-			a.doubt.next = a.client.options.clock.Now().Add(a.doubt.pause/2 + rand.N(a.doubt.pause)) //nolint:gosec // It spreads load.
+			a.doubt.next = a.client.options.clock.Now().Add(a.doubt.pause/2 + time.Duration(random()*float64(a.doubt.pause)))
 			a.doubt.pause = min(2*a.doubt.pause, maxLookAfter)
 			if !isLast && a.doubt.next.After(a.doubt.until) {
 				a.doubt.next = a.doubt.until

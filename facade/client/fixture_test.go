@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -26,7 +27,16 @@ import (
 
 const namespace = "default"
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain has the tests draw the same numbers in each run.
+func TestMain(m *testing.M) {
+	source, mu := rand.New(rand.NewPCG(1, 0)), sync.Mutex{}
+	client.DrawFrom(func() float64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return source.Float64()
+	})
+	goleak.VerifyTestMain(m)
+}
 
 // memory keeps the locks behind the façade, and records the calls for them.
 type memory struct {

@@ -221,10 +221,14 @@ func (f *fixture) wantFailure(got answer, host string, kind forward.Kind, reason
 func TestNoFailureLeavesALockBehind(t *testing.T) {
 	for name, test := range failures {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := newService(t, func(w http.ResponseWriter, r *http.Request) { test.answer(t, w, r) })
 			timeout := time.Minute
-			if test.mayRun || test.kind == forward.TimedOut {
+			switch {
+			case test.kind == forward.TimedOut:
 				timeout = 300 * time.Millisecond
+			case test.mayRun: // The lock is held until then, and is looked at before.
+				timeout = 3 * time.Second
 			}
 			f := newFixtureWith(t, routingTo(t, s.URL, timeout, nil))
 			got := f.post(envelopeWith("r.f", "", locked(`{"key":"k",`+ttl+`}`)))

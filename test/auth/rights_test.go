@@ -60,7 +60,7 @@ func rested(ctx context.Context, token, method, path, body string, headers ...st
 }
 
 var _ = Describe("A Role that names locks", func() {
-	const ofSixty = `{"ttl_seconds":60}`
+	const ofMinutes = `{"ttl_seconds":600}`
 
 	It("lets its users have those locks, and no others, through both doors and the API server", func(ctx context.Context) {
 		namespace := environment.Namespace(ctx, "auth-")
@@ -83,9 +83,9 @@ var _ = Describe("A Role that names locks", func() {
 				}
 				return http.StatusForbidden
 			}
-			Expect(rested(ctx, clerk, http.MethodPost, path, ofSixty)).To(Equal(want(http.StatusCreated)))
+			Expect(rested(ctx, clerk, http.MethodPost, path, ofMinutes)).To(Equal(want(http.StatusCreated)))
 			Expect(rested(ctx, clerk, http.MethodGet, path, "")).To(Equal(want(http.StatusOK)))
-			Expect(rested(ctx, clerk, http.MethodPut, path, ofSixty, "X-Lock-Token: none")).To(Equal(http.StatusForbidden), "for want of the token or of the right")
+			Expect(rested(ctx, clerk, http.MethodPut, path, ofMinutes, "X-Lock-Token: none")).To(Equal(http.StatusForbidden), "for want of the token or of the right")
 			Expect(rested(ctx, clerk, http.MethodDelete, path+"?force=true&reason=r", "")).To(Equal(want(http.StatusNoContent)))
 		}
 		Expect(call(ctx, clerk, wire.List, `{}`).outcome()).To(Equal("403 FORBIDDEN"))

@@ -18,7 +18,7 @@ import (
 // latest is how long after its cause a page may be told an event.
 const latest = 200 * time.Millisecond
 
-const ofMinute = `{"ttl_seconds":60}`
+const ofMinutes = `{"ttl_seconds":600}`
 
 // tellAll has all that can happen to a lock happen some times, each of which two streams of a page must tell next, and returns
 // how long after its cause a page was told each event. The last lock of a round expires after the ttl.
@@ -39,7 +39,7 @@ func tellAll(ctx context.Context, key string, rounds int, ttl time.Duration) map
 			delays[name] = append(delays[name], time.UnixMilli(event.At).Sub(since))
 		}
 	}
-	const ofMinutes, ofWaiter = `{"ttl_seconds":600}`, `{"ttl_seconds":600,"wait_seconds":50}`
+	const ofWaiter = `{"ttl_seconds":600,"wait_seconds":50}`
 	for range rounds {
 		// The lock of the round before may be kept a moment after its expiry.
 		held := served.acquire(ctx, key, ofWaiter)
@@ -94,12 +94,12 @@ var _ = Describe("An EventSource", func() {
 				return keys
 			}
 			acquire := func(key, body string) { served.acquire(ctx, how+":"+key, body) }
-			acquire("kept", ofMinute)
-			acquire("broken", ofMinute)
+			acquire("kept", ofMinutes)
+			acquire("broken", ofMinutes)
 			acquire("expiring", `{"ttl_seconds":1}`)
 			p := openPage(map[string]string{"namespace": locks + "?watch=true&prefix=" + how})
 			Eventually(p.held).WithTimeout(patience).Should(ConsistOf(named("kept", "broken")))
-			acquire("last", ofMinute)
+			acquire("last", ofMinutes)
 			Eventually(p.held).WithTimeout(patience).Should(ConsistOf(named("kept", "broken", "last")))
 			events := p.events("namespace")
 			lastID := events[len(events)-1].ID
@@ -108,7 +108,7 @@ var _ = Describe("An EventSource", func() {
 			end()
 			// No admission runs, so another client can write while the façade is away.
 			Expect(admin.Create(ctx, rules.Grant("default", rules.Acquisition{
-				Key: how + ":created", Owner: "o", Holder: "admin", TTL: time.Minute,
+				Key: how + ":created", Owner: "o", Holder: "admin", TTL: 10 * time.Minute,
 			}, rules.DefaultLimits(), time.Now()))).To(Succeed())
 			broken := metav1.ObjectMeta{Namespace: "default", Name: v1alpha1.FullKeyOf(how + ":broken").ObjectName()}
 			Expect(admin.Delete(ctx, &v1alpha1.Lock{ObjectMeta: broken})).To(Succeed())
@@ -116,7 +116,7 @@ var _ = Describe("An EventSource", func() {
 
 			Eventually(p.held).WithTimeout(patience).Should(ConsistOf(named("kept", "last", "created")))
 			Eventually(p.lastEventIDs).WithTimeout(patience).Should(ContainElement(lastID))
-			acquire("after", ofMinute)
+			acquire("after", ofMinutes)
 			Eventually(p.held).WithTimeout(patience).Should(ConsistOf(named("kept", "last", "created", "after")))
 		})
 	}

@@ -194,7 +194,7 @@ func newCaller(ctx context.Context, url, namespace string) *caller {
 }
 
 func request(key string) lock.Request {
-	return lock.Request{Acquisition: rules.Acquisition{Key: key, Owner: lock.NewOwner(), TTL: time.Minute}}
+	return lock.Request{Acquisition: rules.Acquisition{Key: key, Owner: lock.NewOwner(), TTL: 10 * time.Minute}}
 }
 
 // acquire takes a lock and gives it back.

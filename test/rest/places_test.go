@@ -15,9 +15,9 @@ import (
 
 // waitsLong and waitsBriefly are bodies of requests for a lock. Another purpose makes another request.
 const (
-	waitsLong    = `{"ttl_seconds":60,"wait_seconds":50}`
-	waitsBriefly = `{"ttl_seconds":60,"wait_seconds":0.3}`
-	otherPurpose = `{"ttl_seconds":60,"wait_seconds":50,"reason":"another"}`
+	waitsLong    = `{"ttl_seconds":600,"wait_seconds":50}`
+	waitsBriefly = `{"ttl_seconds":600,"wait_seconds":0.3}`
+	otherPurpose = `{"ttl_seconds":600,"wait_seconds":50,"reason":"another"}`
 )
 
 const (
@@ -65,7 +65,7 @@ var _ = Describe("A place in line", func() {
 
 	DescribeTable("is kept after a wait through the REST door has ended",
 		func(ctx context.Context, body, idempotencyKey string, isKept bool) {
-			first := alice.do(ctx, http.MethodPost, "/k", `{"ttl_seconds":60}`).lock()
+			first := alice.do(ctx, http.MethodPost, "/k", `{"ttl_seconds":600}`).lock()
 			headers := func(idempotencyKey string) []string {
 				if idempotencyKey == "" {
 					return nil
