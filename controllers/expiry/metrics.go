@@ -46,12 +46,12 @@ func (r *Reconciler) count() (counts map[lockClass]int, oldest time.Duration) {
 	now, grace := r.Clock.Now(), r.ClockSkewAllowance+servertime.MaxAhead(r.Clock)
 	counts = map[lockClass]int{}
 	for _, lock := range r.all() {
-		state, expireTime := held, lock.ExpireTime()
-		if rules.UntilReclaimableAt(expireTime, now, 0) <= 0 {
+		state := held
+		if rules.Expired(lock, now) {
 			state = expired
-			oldest = max(oldest, -rules.UntilReclaimableAt(expireTime, now, grace))
+			oldest = max(oldest, -rules.UntilReclaimable(lock, now, grace))
 		}
-		counts[lockClass{lock.NamespacedName().Namespace, state}]++
+		counts[lockClass{lock.Namespace, state}]++
 	}
 	return counts, oldest
 }

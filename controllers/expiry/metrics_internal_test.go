@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/leadership"
-	"forrst.dev/lock-operator/lock/engine/compact"
 	"forrst.dev/lock-operator/lock/metric"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/exposition"
@@ -17,11 +17,11 @@ import (
 
 func TestLocksAreCountedByNamespaceAndState(t *testing.T) {
 	now := clocktesting.NewFakeClock(time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC))
-	var kept []*compact.Lock
-	reconciler := &Reconciler{Clock: now, ClockSkewAllowance: time.Second, Leadership: leadership.Always(), all: func() []*compact.Lock { return kept }}
+	var kept []*v1alpha1.Lock
+	reconciler := &Reconciler{Clock: now, ClockSkewAllowance: time.Second, Leadership: leadership.Always(), all: func() []*v1alpha1.Lock { return kept }}
 	add := func(namespace, key string, ttl time.Duration) {
 		t.Helper()
-		kept = append(kept, compact.Of(rules.Grant(namespace, rules.Acquisition{Key: key, Owner: "o", Holder: "alice", TTL: ttl}, rules.DefaultLimits(), now.Now())))
+		kept = append(kept, rules.Grant(namespace, rules.Acquisition{Key: key, Owner: "o", Holder: "alice", TTL: ttl}, rules.DefaultLimits(), now.Now()))
 	}
 	want := func(lag, series string) {
 		t.Helper()

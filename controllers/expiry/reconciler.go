@@ -19,7 +19,6 @@ import (
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/controllers/reaper"
 	"forrst.dev/lock-operator/lock/audit"
-	"forrst.dev/lock-operator/lock/engine/compact"
 	"forrst.dev/lock-operator/lock/lockevents"
 	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
@@ -51,7 +50,7 @@ type Reconciler struct {
 
 	reaper reaper.Reaper
 	// all returns the locks of the cache.
-	all func() []*compact.Lock
+	all func() []*v1alpha1.Lock
 }
 
 // +kubebuilder:rbac:groups=forrst.dev,resources=locks,verbs=get;list;watch;update;delete
@@ -141,7 +140,12 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	if !ok {
 		return fmt.Errorf("the informer of locks is a %T, which has no store", informer)
 	}
-	r.all = func() []*compact.Lock { return compact.All(shared) }
+	r.all = func() (locks []*v1alpha1.Lock) {
+		for _, object := range shared.GetStore().List() {
+			locks = append(locks, object.(*v1alpha1.Lock))
+		}
+		return locks
+	}
 	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{UpdateFunc: r.changed}); err != nil {
 		return fmt.Errorf("follow the changes of locks: %w", err)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/leadership"
-	"forrst.dev/lock-operator/lock/engine/compact"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
@@ -51,19 +50,19 @@ func (r *Reconciler) sweep(ctx context.Context, timers clock.WithTicker, queue l
 // direction: then it is the one that expires first, whose reconcile freshens the clock for the next sweep.
 func (r *Reconciler) soon() []reconcile.Request {
 	var requests []reconcile.Request
-	var first *compact.Lock
+	var first *v1alpha1.Lock
 	now, grace := r.Clock.Now(), r.grace()
 	for _, lock := range r.all() {
-		wait := rules.UntilReclaimableAt(lock.ExpireTime(), now, grace)
+		wait := rules.UntilReclaimable(lock, now, grace)
 		if wait <= horizon {
-			requests = append(requests, reconcile.Request{NamespacedName: lock.NamespacedName()})
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(lock)})
 		}
-		if first == nil || wait < rules.UntilReclaimableAt(first.ExpireTime(), now, grace) {
+		if first == nil || wait < rules.UntilReclaimable(first, now, grace) {
 			first = lock
 		}
 	}
 	if len(requests) == 0 && first != nil && !servertime.IsFresh(r.Clock) {
-		requests = append(requests, reconcile.Request{NamespacedName: first.NamespacedName()})
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(first)})
 	}
 	return requests
 }

@@ -12,13 +12,13 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/leadership"
-	"forrst.dev/lock-operator/lock/engine/compact"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-func kept(key string, ttl time.Duration, at time.Time) *compact.Lock {
-	return compact.Of(rules.Grant("a", rules.Acquisition{Key: key, Owner: "o", Holder: "alice", TTL: ttl}, rules.DefaultLimits(), at))
+func kept(key string, ttl time.Duration, at time.Time) *v1alpha1.Lock {
+	return rules.Grant("a", rules.Acquisition{Key: key, Owner: "o", Holder: "alice", TTL: ttl}, rules.DefaultLimits(), at)
 }
 
 func names(requests []reconcile.Request) (found []string) {
@@ -33,7 +33,7 @@ type cluster struct {
 	leadership.Queue
 
 	mu    sync.Mutex
-	locks []*compact.Lock
+	locks []*v1alpha1.Lock
 	names []string
 }
 
@@ -43,7 +43,7 @@ func (c *cluster) Add(request reconcile.Request) {
 	c.names = append(c.names, request.Name)
 }
 
-func (c *cluster) all() []*compact.Lock {
+func (c *cluster) all() []*v1alpha1.Lock {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.locks
@@ -55,7 +55,7 @@ func (c *cluster) enqueued() []string {
 	return slices.Clone(c.names)
 }
 
-func (c *cluster) show(locks ...*compact.Lock) {
+func (c *cluster) show(locks ...*v1alpha1.Lock) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.locks = locks
@@ -97,8 +97,8 @@ func (staleClock) IsFresh() bool { return false }
 
 func TestAStaleClockIsFreshenedByOneLock(t *testing.T) {
 	start := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
-	locks := []*compact.Lock{kept("b", 20*time.Minute, start), kept("a", 10*time.Minute, start), kept("c", 30*time.Minute, start)}
-	reconciler := &Reconciler{Clock: staleClock{clocktesting.NewFakeClock(start)}, Leadership: leadership.Always(), all: func() []*compact.Lock { return locks }}
+	locks := []*v1alpha1.Lock{kept("b", 20*time.Minute, start), kept("a", 10*time.Minute, start), kept("c", 30*time.Minute, start)}
+	reconciler := &Reconciler{Clock: staleClock{clocktesting.NewFakeClock(start)}, Leadership: leadership.Always(), all: func() []*v1alpha1.Lock { return locks }}
 	if found := names(reconciler.soon()); len(found) != 1 || found[0] != "a" {
 		t.Errorf("found %v", found)
 	}

@@ -7,8 +7,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
-	"forrst.dev/lock-operator/lock/engine/compact"
 )
 
 // EnqueueLocks returns the start of a source that enqueues every lock each time that this
@@ -26,10 +24,14 @@ func everyLock(informer cache.SharedIndexInformer) ([]reconcile.Request, error) 
 	if !informer.HasSynced() {
 		return nil, errors.New("the cache of locks has not caught up with the API server yet")
 	}
-	locks := compact.All(informer)
-	requests := make([]reconcile.Request, len(locks))
-	for index, lock := range locks {
-		requests[index].NamespacedName = lock.NamespacedName()
+	keys := informer.GetStore().ListKeys()
+	requests := make([]reconcile.Request, len(keys))
+	for index, key := range keys {
+		name, err := cache.ParseObjectName(key)
+		if err != nil {
+			return nil, err
+		}
+		requests[index].NamespacedName = name.AsNamespacedName()
 	}
 	return requests, nil
 }

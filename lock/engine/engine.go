@@ -195,8 +195,8 @@ func New(options Options) (*Engine, error) {
 	engine.working, engine.stop = context.WithCancel(context.Background())
 	engine.trust = newTrust(options.Stream, options.MaxWatchSilence, servertime.Timers(options.Clock))
 	engine.lockCache = newLockCache(engine.shown, func(name types.NamespacedName) { engine.queues.forgotten(name) })
-	engine.grants = newGrants(engine.lockCache.kept)
-	engine.queues = newQueues(engine.lockCache.kept, maxSpread(options.IsAdmitted))
+	engine.grants = newGrants(engine.lockCache.get)
+	engine.queues = newQueues(engine.lockCache.get, maxSpread(options.IsAdmitted))
 	engine.queues.granted = engine.grants.uid
 	engine.queues.standing.limits = options.Waiters
 	engine.keyInformer, _ = options.Informer.(KeyInformer)

@@ -9,7 +9,6 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/engine/compact"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -93,19 +92,19 @@ func (g grant) isProvenBy(proof lock.Proof, now time.Time) bool {
 // the preconditions of the delete check it.
 type grants struct {
 	// seen returns the lock as the informer shows it, or nil.
-	seen func(types.NamespacedName) *compact.Lock
+	seen func(types.NamespacedName) *v1alpha1.Lock
 
 	mu sync.Mutex
 	// byName shares what the informer has shown, too: it is in memory as long as the lock lasts.
-	byName  map[types.NamespacedName]*compact.Lock
+	byName  map[types.NamespacedName]*v1alpha1.Lock
 	sweepAt int
 }
 
 // minSweep is the size below which grants keeps expired entries.
 const minSweep = 1024
 
-func newGrants(seen func(types.NamespacedName) *compact.Lock) *grants {
-	return &grants{seen: seen, byName: map[types.NamespacedName]*compact.Lock{}, sweepAt: minSweep}
+func newGrants(seen func(types.NamespacedName) *v1alpha1.Lock) *grants {
+	return &grants{seen: seen, byName: map[types.NamespacedName]*v1alpha1.Lock{}, sweepAt: minSweep}
 }
 
 // put remembers a grant or its renewal, unless it knows a later one: answers may arrive out of
@@ -115,20 +114,20 @@ func (g *grants) put(lock *v1alpha1.Lock, now time.Time) {
 	granted, name := grantOf(lock).lock, nameOf(lock)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if known := g.byName[name].Full(); known != nil && rules.IsNewer(known.ResourceVersion, lock.ResourceVersion) {
+	if known := g.byName[name]; known != nil && rules.IsNewer(known.ResourceVersion, lock.ResourceVersion) {
 		return
 	}
 	if len(lock.Finalizers) > 0 || !rules.IsReusable(lock) {
 		delete(g.byName, name)
 		return
 	}
-	g.byName[name] = compact.Wrap(granted)
+	g.byName[name] = granted
 	g.share(name)
 	if len(g.byName) < g.sweepAt {
 		return
 	}
 	for name, known := range g.byName {
-		if rules.Expired(known.Full(), now) {
+		if rules.Expired(known, now) {
 			delete(g.byName, name)
 		}
 	}
@@ -141,7 +140,7 @@ func (g *grants) shown(name types.NamespacedName) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.share(name)
-	known, seen := g.byName[name].Full(), g.seen(name).Full()
+	known, seen := g.byName[name], g.seen(name)
 	if known != nil && seen != nil && rules.IsNewer(seen.ResourceVersion, known.ResourceVersion) && !grantOf(known).matches(seen) {
 		delete(g.byName, name)
 	}
@@ -153,8 +152,8 @@ func (g *grants) share(name types.NamespacedName) {
 	if known == nil {
 		return
 	}
-	if seen := g.seen(name); seen != known && isSameState(seen.Full(), known.Full()) {
-		g.byName[seen.NamespacedName()] = seen // With the name that is in memory anyway.
+	if seen := g.seen(name); seen != known && isSameState(seen, known) {
+		g.byName[nameOf(seen)] = seen // With the name that is in memory anyway.
 	}
 }
 
@@ -184,7 +183,7 @@ func (g *grants) find(name types.NamespacedName, proof lock.Proof, now time.Time
 
 // proven needs the mutex.
 func (g *grants) proven(name types.NamespacedName, proof lock.Proof, now time.Time) (grant, bool) {
-	kept := g.byName[name].Full()
+	kept := g.byName[name]
 	if kept == nil {
 		return grant{}, false
 	}
@@ -200,7 +199,7 @@ func (g *grants) proven(name types.NamespacedName, proof lock.Proof, now time.Ti
 func (g *grants) forget(name types.NamespacedName, uid types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if known := g.byName[name]; known != nil && known.UID() == uid {
+	if known := g.byName[name]; known != nil && known.UID == uid {
 		delete(g.byName, name)
 	}
 }
@@ -209,14 +208,17 @@ func (g *grants) forget(name types.NamespacedName, uid types.UID) {
 func (g *grants) get(name types.NamespacedName) *v1alpha1.Lock {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.byName[name].Full()
+	return g.byName[name]
 }
 
 // uid returns the UID of the lock under the name that the engine has granted, or "".
 func (g *grants) uid(name types.NamespacedName) types.UID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.byName[name].UID()
+	if known := g.byName[name]; known != nil {
+		return known.UID
+	}
+	return ""
 }
 
 // newestState returns the newest state of a lock that is known, given the one that the informer shows, or nil. IsOwn says

@@ -8,7 +8,6 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/engine/compact"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -23,8 +22,8 @@ func TestAGrantIsKeptOnceWithWhatTheInformerShows(t *testing.T) {
 	}
 	name := nameOf(granted("1"))
 	proof := lock.Proof{Owner: "o"}
-	var shown *compact.Lock
-	known := newGrants(func(types.NamespacedName) *compact.Lock { return shown })
+	var shown *v1alpha1.Lock
+	known := newGrants(func(types.NamespacedName) *v1alpha1.Lock { return shown })
 	want := func(isShared bool, version, when string) {
 		t.Helper()
 		if got := known.byName[name] == shown; got != isShared {
@@ -41,7 +40,7 @@ func TestAGrantIsKeptOnceWithWhatTheInformerShows(t *testing.T) {
 
 	known.put(granted("1"), now)
 	want(false, "1", "before the event")
-	shown = compact.Of(granted("1"))
+	shown = granted("1")
 	known.shown(name)
 	want(true, "1", "after it")
 
@@ -49,7 +48,7 @@ func TestAGrantIsKeptOnceWithWhatTheInformerShows(t *testing.T) {
 	want(false, "2", "renewed, and not shown yet")
 	known.shown(name)
 	want(false, "2", "still behind")
-	shown = compact.Of(granted("3"))
+	shown = granted("3")
 	known.shown(name)
 	want(false, "2", "written by another client since")
 

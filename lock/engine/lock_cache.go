@@ -14,7 +14,6 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/engine/compact"
 	"forrst.dev/lock-operator/lock/engine/keywatch"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
@@ -48,7 +47,7 @@ type lockCache struct {
 
 	mu sync.Mutex
 	// locks are those of each namespace that has any, by name.
-	locks map[string]map[string]*compact.Lock
+	locks map[string]map[string]*v1alpha1.Lock
 	// latest is the latest resourceVersion of all that the informer has shown.
 	latest string
 	// watchers is nil once they are closed.
@@ -63,19 +62,13 @@ func newLockCache(changed func(types.NamespacedName, lock.Change), forgotten fun
 		changed:   changed,
 		forgotten: forgotten,
 		completed: make(chan struct{}),
-		locks:     map[string]map[string]*compact.Lock{},
+		locks:     map[string]map[string]*v1alpha1.Lock{},
 		watchers:  map[types.NamespacedName]map[*watcher]struct{}{},
 		streams:   map[types.NamespacedName]map[*stream]struct{}{},
 	}
 }
 
-var (
-	_ keywatch.Handler = (*lockCache)(nil)
-	_ compact.Handler  = (*lockCache)(nil)
-)
-
-// TakesCompactLocks implements [compact.Handler]: all locks are shared with the informer's store.
-func (c *lockCache) TakesCompactLocks() {}
+var _ keywatch.Handler = (*lockCache)(nil)
 
 // OnAdd implements [cache.ResourceEventHandler].
 func (c *lockCache) OnAdd(object any, _ bool) { c.record(object, false) }
@@ -133,17 +126,16 @@ func (c *lockCache) OnForget(name types.NamespacedName) {
 }
 
 func (c *lockCache) record(object any, isGone bool) {
-	kept := compact.From(object)
-	if kept == nil {
+	seen, isLock := object.(*v1alpha1.Lock)
+	if !isLock {
 		return
 	}
-	seen, name := kept.Full(), kept.NamespacedName()
-	change := lock.Change{Lock: seen, IsGone: isGone}
+	name, change := nameOf(seen), lock.Change{Lock: seen, IsGone: isGone}
 	c.mu.Lock()
 	if isGone {
 		c.remove(name)
 	} else {
-		c.put(name, kept)
+		c.put(name, seen)
 	}
 	if c.latest == "" || rules.IsNewer(seen.ResourceVersion, c.latest) {
 		c.latest = seen.ResourceVersion
@@ -159,9 +151,9 @@ func (c *lockCache) record(object any, isGone bool) {
 }
 
 // put needs the mutex.
-func (c *lockCache) put(name types.NamespacedName, seen *compact.Lock) {
+func (c *lockCache) put(name types.NamespacedName, seen *v1alpha1.Lock) {
 	if c.locks[name.Namespace] == nil {
-		c.locks[name.Namespace] = map[string]*compact.Lock{}
+		c.locks[name.Namespace] = map[string]*v1alpha1.Lock{}
 	}
 	c.locks[name.Namespace][name.Name] = seen
 }
@@ -175,10 +167,7 @@ func (c *lockCache) remove(name types.NamespacedName) {
 }
 
 // get returns the lock as last seen, or nil. Callers must not modify it.
-func (c *lockCache) get(name types.NamespacedName) *v1alpha1.Lock { return c.kept(name).Full() }
-
-// kept returns the lock as it is kept, or nil.
-func (c *lockCache) kept(name types.NamespacedName) *compact.Lock {
+func (c *lockCache) get(name types.NamespacedName) *v1alpha1.Lock {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.locks[name.Namespace][name.Name]
@@ -236,7 +225,7 @@ func (c *lockCache) watch(ctx context.Context, name types.NamespacedName) <-chan
 		close(watcher.changes)
 		return watcher.changes
 	}
-	if present := c.locks[name.Namespace][name.Name].Full(); present != nil || c.isComplete() {
+	if present := c.locks[name.Namespace][name.Name]; present != nil || c.isComplete() {
 		watcher.send(lock.Change{Lock: present, IsGone: present == nil})
 	}
 	addTo(c.watchers, name, watcher)
@@ -316,30 +305,21 @@ func (e *Engine) awaitAll(ctx context.Context) error {
 
 // stream begins a stream of one lock, of a namespace if the name is empty, or of all if both are.
 func (c *lockCache) stream(ctx context.Context, name types.NamespacedName) (lock.Stream, error) {
-	begun, present, err := c.beginStream(ctx, name)
-	for _, kept := range present { // Without the mutex, which each change needs.
-		begun.Present = append(begun.Present, kept.Full())
-	}
-	return begun, err
-}
-
-// beginStream returns a stream without the locks that are present, and these.
-func (c *lockCache) beginStream(ctx context.Context, name types.NamespacedName) (lock.Stream, []*compact.Lock, error) {
 	added := &stream{changes: make(chan lock.Change, lock.StreamBuffer)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.streams == nil {
-		return lock.Stream{}, nil, fmt.Errorf("stream locks: the engine has stopped: %w", lock.ErrUnavailable)
+		return lock.Stream{}, fmt.Errorf("stream locks: the engine has stopped: %w", lock.ErrUnavailable)
 	}
 	locks := c.locks[name.Namespace]
-	var present []*compact.Lock
+	var present []*v1alpha1.Lock
 	switch {
 	case name.Namespace == "":
 		for _, each := range c.locks {
 			present = slices.AppendSeq(present, maps.Values(each))
 		}
 	case name.Name == "":
-		present = slices.AppendSeq(make([]*compact.Lock, 0, len(locks)), maps.Values(locks))
+		present = slices.AppendSeq(make([]*v1alpha1.Lock, 0, len(locks)), maps.Values(locks))
 	case locks[name.Name] != nil:
 		present = append(present, locks[name.Name])
 	}
@@ -349,7 +329,7 @@ func (c *lockCache) beginStream(ctx context.Context, name types.NamespacedName) 
 		defer c.mu.Unlock()
 		c.endStream(name, added)
 	})
-	return lock.Stream{Version: c.latest, Changes: added.changes}, present, nil
+	return lock.Stream{Version: c.latest, Present: present, Changes: added.changes}, nil
 }
 
 // sendToStreams needs the mutex. A receiver that is too slow loses its stream, not a change.

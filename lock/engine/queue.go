@@ -13,7 +13,6 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/engine/compact"
 	"forrst.dev/lock-operator/lock/engine/places"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -24,7 +23,7 @@ type queues struct {
 	// seen returns the lock that the informer shows under a name, or nil. It is called under the
 	// mutex: otherwise a change reported in between would be lost, and the end of a lock is
 	// reported only once.
-	seen func(types.NamespacedName) *compact.Lock
+	seen func(types.NamespacedName) *v1alpha1.Lock
 	// granted returns the UID of the lock under a name that this engine has granted, or "".
 	granted func(types.NamespacedName) types.UID
 	// random returns a number in [0, 1).
@@ -67,7 +66,7 @@ type watchTrust struct {
 	lostAt time.Time
 }
 
-func newQueues(seen func(types.NamespacedName) *compact.Lock, maxSpread time.Duration) *queues {
+func newQueues(seen func(types.NamespacedName) *v1alpha1.Lock, maxSpread time.Duration) *queues {
 	return &queues{
 		seen: seen, granted: func(types.NamespacedName) types.UID { return "" }, random: rand.Float64, maxSpread: maxSpread,
 		byName: map[types.NamespacedName]*queue{}, ended: map[types.NamespacedName]remains{},
@@ -176,7 +175,7 @@ func (q *queues) begin(name types.NamespacedName, now time.Time, newest newestSt
 	begun := &queue{counted: &q.standing, name: name, wake: make(chan struct{}, 1)}
 	begun.spread, begun.burst = q.takeRemains(name, now)
 	q.byName[name] = begun
-	seen, isOwn := newest(name, q.seen(name).Full())
+	seen, isOwn := newest(name, q.seen(name))
 	if ending := q.ending[name]; isNewerState(ending, seen) {
 		seen, isOwn, begun.isYielding = ending, true, true
 	}
@@ -227,7 +226,7 @@ func (q *queues) held(name types.NamespacedName) *v1alpha1.Lock {
 // hasObserved reports whether the informer has shown the object and will therefore report its end.
 func (q *queues) hasObserved(current *v1alpha1.Lock) bool {
 	seen := q.seen(nameOf(current))
-	return seen != nil && seen.UID() == current.UID
+	return seen != nil && seen.UID == current.UID
 }
 
 // setTrust records what is known of the watch. The heads look at once how far they may rely on it.

@@ -15,7 +15,6 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/engine/compact"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -23,12 +22,12 @@ import (
 func isOwn(_ types.NamespacedName, seen *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return seen, true }
 
 // shows returns what an informer shows that has seen one lock, or none.
-func shows(held *v1alpha1.Lock) func(types.NamespacedName) *compact.Lock {
-	return func(types.NamespacedName) *compact.Lock {
+func shows(held *v1alpha1.Lock) func(types.NamespacedName) *v1alpha1.Lock {
+	return func(types.NamespacedName) *v1alpha1.Lock {
 		if held == nil {
 			return nil
 		}
-		return compact.Wrap(held)
+		return held
 	}
 }
 
@@ -52,7 +51,7 @@ func TestNewQueueMissesNoChange(t *testing.T) {
 
 	var q *queues
 	told := make(chan struct{})
-	q = newQueues(func(types.NamespacedName) *compact.Lock {
+	q = newQueues(func(types.NamespacedName) *v1alpha1.Lock {
 		if q.mu.TryLock() {
 			q.mu.Unlock()
 			t.Error("a change could be told now, and no queue would take it in")
@@ -61,7 +60,7 @@ func TestNewQueueMissesNoChange(t *testing.T) {
 			defer close(told)
 			q.changed(name, lock.Change{Lock: gone, IsGone: true}, time.Time{})
 		}()
-		return compact.Wrap(held)
+		return held
 	}, 0)
 	queue, isNew, _ := q.add(name, newWaiter(), time.Time{}, isOwn)
 	<-told
@@ -228,13 +227,13 @@ func TestWhetherTheInformerHasShownALockIsDecidedUnderTheMutex(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			q, queue := queueOf(held)
 			isAsked := false
-			q.seen = func(types.NamespacedName) *compact.Lock {
+			q.seen = func(types.NamespacedName) *v1alpha1.Lock {
 				isAsked = true
 				if q.mu.TryLock() {
 					q.mu.Unlock()
 					t.Error("the informer could report a change in between")
 				}
-				return compact.Wrap(held)
+				return held
 			}
 			record(q, queue)
 			if !isAsked || !queue.seen.isConfirmed {

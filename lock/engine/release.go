@@ -13,7 +13,6 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
-	"forrst.dev/lock-operator/lock/engine/compact"
 	"forrst.dev/lock-operator/lock/observe"
 	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
@@ -67,7 +66,7 @@ func (e *Engine) release(ctx context.Context, by caller, namespace string, key v
 	objects := e.objects(namespace)
 	name := types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}
 
-	shown := e.lockCache.kept(name)
+	shown := e.lockCache.get(name)
 	known, isKnown := e.grants.take(name, proof, e.clock.Now())
 	known.endReason, known.endedBy = audit.ByOwner, actor(ctx, proof)
 	change := change{by: by}
@@ -248,8 +247,8 @@ func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Obj
 
 // asShown returns the grant as shown by the informer, if that is newer: another engine may have renewed it before the caller
 // asked for the release. Only a later renewal means that it goes on with the lock after all.
-func (g grant) asShown(shown *compact.Lock, by caller) grant {
-	seen := shown.Full()
+func (g grant) asShown(shown *v1alpha1.Lock, by caller) grant {
+	seen := shown
 	if seen != nil && g.matches(seen) && rules.IsNewer(seen.ResourceVersion, g.lock.ResourceVersion) && !by.isLater(seen) {
 		g.lock = grantOf(seen).lock
 	}

@@ -13,8 +13,6 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/engine/compact"
-	"forrst.dev/lock-operator/lock/rules"
 )
 
 func remainsOf(burst handOffBurst, losses float64, at time.Time, shown ...*v1alpha1.Lock) (*queues, types.NamespacedName) {
@@ -97,20 +95,6 @@ func TestABurstOutlivesItsQueueWhileItsObjectIsThere(t *testing.T) {
 				t.Errorf("burst %+v", kept)
 			}
 		})
-	}
-}
-
-// Thousands may be looked at under the mutex that each change of any lock needs.
-func TestWhetherRemainsCountIsFoundWithoutDecoding(t *testing.T) {
-	ended := time.Unix(1e9, 0)
-	held := compact.Of(rules.Grant("default", rules.Acquisition{Key: "report", Owner: "a", Holder: "alice"}, rules.DefaultLimits(), ended))
-	q, name := remainsOf(handOffBurst{}, 0, ended)
-	q.seen = func(types.NamespacedName) *compact.Lock { return held }
-	allocated := testing.AllocsPerRun(100, func() {
-		q.atAge(name, remains{burst: handOffBurst{handOffs: 1, since: ended, last: ended, uid: "2"}, at: ended}, ended.Add(time.Hour))
-	})
-	if decoding := testing.AllocsPerRun(100, func() { _ = held.Full() }); allocated > 2 || decoding <= 2 {
-		t.Errorf("%v allocations, of %v for the lock", allocated, decoding)
 	}
 }
 

@@ -108,13 +108,13 @@ func (q *queues) atAge(name types.NamespacedName, kept remains, now time.Time) r
 }
 
 // isThere reports whether the object is there, as far as the engine knows: an informer of the locks in use forgets
-// those that are not. It decodes no lock, since a sweep asks for many of them under the mutex.
+// those that are not.
 func (q *queues) isThere(name types.NamespacedName, uid types.UID) bool {
 	if uid == "" {
 		return false
 	}
-	ending := q.ending[name]
-	return q.seen(name).UID() == uid || q.granted(name) == uid || ending != nil && ending.UID == uid
+	seen, ending := q.seen(name), q.ending[name]
+	return seen != nil && seen.UID == uid || q.granted(name) == uid || ending != nil && ending.UID == uid
 }
 
 func (r *remains) isNothing() bool {

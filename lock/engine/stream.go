@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/lock/engine/compact"
 	"forrst.dev/lock-operator/lock/engine/digest"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
@@ -79,13 +78,13 @@ func NewWatchStream(clock clock.WithTicker, logger logr.Logger) *WatchStream {
 
 // NewInformer returns a shared informer whose requests pass through the stream if it is for Locks,
 // and a usual one otherwise. It has the signature that NewInformer of controller-runtime's
-// cache.Options has. The informer keeps of Locks what [rules.Stripped] leaves, as a [compact.Informer]: they
+// cache.Options has. The informer keeps of Locks what [rules.Stripped] leaves: they
 // must not be written before [rules.IsStripped] was asked.
 func (s *WatchStream) NewInformer(source cache.ListerWatcher, object runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
-	if _, ok := object.(*v1alpha1.Lock); !ok {
-		return cache.NewSharedIndexInformer(source, object, resync, indexers)
+	if _, ok := object.(*v1alpha1.Lock); ok {
+		source = s.wrap(source)
 	}
-	return compact.NewInformer(cache.NewSharedIndexInformer(s.wrap(source), object, resync, compact.Indexers(indexers)))
+	return cache.NewSharedIndexInformer(source, object, resync, indexers)
 }
 
 func (s *WatchStream) wrap(source cache.ListerWatcher) cache.ListerWatcher {

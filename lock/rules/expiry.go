@@ -17,15 +17,10 @@ func Expired(lock *v1alpha1.Lock, now time.Time) bool {
 // that stamped the lock may be behind theirs. A lock without expireTime was never stamped and
 // therefore never granted; it may be ended at once.
 func UntilReclaimable(lock *v1alpha1.Lock, now time.Time, allowance time.Duration) time.Duration {
-	return UntilReclaimableAt(lock.Spec.ExpireTime, now, allowance)
-}
-
-// UntilReclaimableAt is [UntilReclaimable] of a lock with that expireTime, which may be nil.
-func UntilReclaimableAt(expireTime *v1alpha1.Timestamp, now time.Time, allowance time.Duration) time.Duration {
-	if expireTime == nil {
+	if lock.Spec.ExpireTime == nil {
 		return 0
 	}
-	return expireTime.Add(allowance).Sub(now)
+	return lock.Spec.ExpireTime.Add(allowance).Sub(now)
 }
 
 // Reclaim reports whether others may end the lock, even if it is being deleted already. Whether its

@@ -203,7 +203,7 @@ func (g *growth) measure(ctx context.Context, l *lab.Lab, r *report.Report, size
 		bounded(report.AtMost("acquire p50 / without", measure.RatioOfMedians(many, g.none, measure.Acquire), 1.1, "")),
 		report.Noted("acquire p99 / without", measure.RatioOfQuantiles(many, g.none, 0.99), ""),
 		// What else uses the machine does not change it.
-		bounded(report.AtMost("operator's memory per lock", measure.Single(perLock, measure.Window{}), 1, " KiB")))
+		bounded(report.AtMost("operator's memory per lock", measure.Single(perLock, measure.Window{}), 2, " KiB")))
 	r.Note(name, "a replica that starts",
 		bounded(report.AtMost("ready", single(start.Ready.Seconds()), 5, " s")),
 		bounded(report.AtMost("first acquire that does not wait", single(start.FirstAcquire.Seconds()), 1, " s")),
