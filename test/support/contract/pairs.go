@@ -1,135 +1,112 @@
 package contract
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"slices"
-	"strconv"
+	"time"
 
-	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/test/support/pairs"
 )
 
-// defaultRounds is how often two calls are made at once, unless the environment variable PAIR_ROUNDS says otherwise.
-const defaultRounds = "2"
-
-// pairCall is one of two calls about a grant of alice that are made at once.
-type pairCall struct {
-	name string
-	// ends says that the call ends a grant if it succeeds.
-	ends bool
-	do   func(ctx context.Context, backend lock.Backend, namespace string, owner string, token int64) error
-	// refusals are the errors of a call that comes after one that has ended the grant.
-	refusals []error
+// grantOfAlice is a grant that two calls are about.
+type grantOfAlice struct {
+	// backend is the one that the call goes to.
+	backend      lock.Backend
+	owner        string
+	fencingToken int64
+	round        int
 }
 
 // another is the owner token of a caller that does not wait.
 const another = secret + "dave"
 
-var pairCalls = []pairCall{
-	{"release", true, func(ctx context.Context, backend lock.Backend, namespace, owner string, _ int64) error {
-		return backend.Release(ctx, namespace, fullKey, lock.Proof{Owner: owner})
-	}, []error{lock.ErrNotHeld, lock.ErrOwnerMismatch}},
-	{"forced release", true, func(ctx context.Context, backend lock.Backend, namespace, _ string, _ int64) error {
-		return backend.ForceRelease(ctx, namespace, fullKey, "maintenance")
-	}, []error{lock.ErrNotHeld}},
-	{"forced release of the grant", true, func(ctx context.Context, backend lock.Backend, namespace, _ string, token int64) error {
-		return backend.ForceRelease(ctx, namespace, fullKey, "maintenance", lock.Precondition{FencingToken: token})
-	}, []error{lock.ErrNotHeld}},
-	{"renewal", false, func(ctx context.Context, backend lock.Backend, namespace, owner string, _ int64) error {
-		_, err := backend.Renew(ctx, namespace, fullKey, lock.Proof{Owner: owner}, 0)
-		return err
-	}, []error{lock.ErrNotHeld, lock.ErrOwnerMismatch}},
-	{"acquire", false, func(ctx context.Context, backend lock.Backend, namespace, _ string, _ int64) error {
-		_, err := backend.Acquire(ctx, namespace, by(another))
-		return err
-	}, []error{lock.ErrHeld}},
+// succeeded is the answer of a call without an error.
+const succeeded = "<nil>"
+
+// answerOf returns the name of an error.
+func answerOf(err error) string {
+	for _, each := range []error{lock.ErrNotHeld, lock.ErrOwnerMismatch, lock.ErrHeld} {
+		if errors.Is(err, each) {
+			return each.Error()
+		}
+	}
+	return fmt.Sprintf("%v", err)
 }
 
 // describePairs tells of any two calls at once what each of them is answered: who ends a grant is told so, and nobody else is.
 func describePairs(s *subject) {
-	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("PAIR_ROUNDS"), defaultRounds))
-	if err != nil {
-		panic(err)
+	var (
+		free     = lock.ErrNotHeld.Error()
+		released = pairs.Answers{Ended: succeeded, Others: []string{free, lock.ErrOwnerMismatch.Error()}}
+		forced   = pairs.Answers{Ended: succeeded, Others: []string{free}}
+	)
+	call := func(call func(ctx context.Context, backend lock.Backend, held grantOfAlice) error) func(context.Context, grantOfAlice) func() string {
+		return pairs.Direct(func(ctx context.Context, held grantOfAlice) string {
+			return answerOf(call(ctx, held.backend, held))
+		})
 	}
-	for index, first := range pairCalls {
-		for _, second := range pairCalls[index:] {
-			It(fmt.Sprintf("answers a %s and a %s", first.name, second.name), func(ctx context.Context) {
-				for round := range rounds {
-					s.makeAtOnce(ctx, round, first, second, false)
-				}
-			})
-			// A forced release of any grant may rightly end that of the caller that waited.
-			if first.name == "forced release" || second.name == "forced release" {
-				continue
-			}
-			It(fmt.Sprintf("answers a %s and a %s while another caller waits", first.name, second.name), func(ctx context.Context) {
-				for round := range rounds {
-					s.makeAtOnce(ctx, round, first, second, true)
-				}
-			})
-		}
-	}
+	pairs.Declare(s.pairs(), []pairs.Call[grantOfAlice]{
+		{Name: "release", Answers: released, Prepare: call(func(ctx context.Context, backend lock.Backend, held grantOfAlice) error {
+			return backend.Release(ctx, s.Namespace, fullKey, lock.Proof{Owner: held.owner})
+		})},
+		// It may rightly end the grant of the caller that waited.
+		{Name: "forced release", Answers: forced, IsAlone: true, Prepare: call(func(ctx context.Context, backend lock.Backend, _ grantOfAlice) error {
+			return backend.ForceRelease(ctx, s.Namespace, fullKey, "maintenance")
+		})},
+		{Name: "forced release of the grant", Answers: forced, Prepare: call(func(ctx context.Context, backend lock.Backend, held grantOfAlice) error {
+			return backend.ForceRelease(ctx, s.Namespace, fullKey, "disk lost", lock.Precondition{FencingToken: held.fencingToken})
+		})},
+		{
+			Name: "renewal", Answers: pairs.Answers{Others: []string{succeeded, free, lock.ErrOwnerMismatch.Error()}},
+			Prepare: call(func(ctx context.Context, backend lock.Backend, held grantOfAlice) error {
+				_, err := backend.Renew(ctx, s.Namespace, fullKey, lock.Proof{Owner: held.owner}, 0)
+				return err
+			}),
+		},
+		{
+			Name: "acquire", Answers: pairs.Answers{Took: succeeded, Others: []string{lock.ErrHeld.Error()}},
+			Prepare: call(func(ctx context.Context, backend lock.Backend, _ grantOfAlice) error {
+				_, err := backend.Acquire(ctx, s.Namespace, by(another))
+				return err
+			}),
+			GiveBack: func(ctx context.Context, _ grantOfAlice) {
+				s.expectHeldBy(ctx, another)
+				Expect(s.release(ctx, another)).To(Succeed())
+			},
+		},
+	})
 }
 
-// makeAtOnce makes two calls about one grant at once, and judges their answers and what becomes of the lock.
-func (s *subject) makeAtOnce(ctx context.Context, round int, first, second pairCall, hasWaiter bool) {
-	GinkgoHelper()
-	owner, next := fmt.Sprint(alice, round), fmt.Sprint(bob, round)
-	number := token(s.acquired(ctx, by(owner)))
-	var waiting *caller
-	if hasWaiter {
-		waiting = s.queue(ctx, next)
+// pairs returns what pairs of calls are made of.
+func (s *subject) pairs() *pairs.Subject[grantOfAlice] {
+	return &pairs.Subject[grantOfAlice]{
+		Acquire: func(ctx context.Context, round int) grantOfAlice {
+			owner := fmt.Sprint(alice, round)
+			return grantOfAlice{s.Backend, owner, token(s.acquired(ctx, by(owner))), round}
+		},
+		Elsewhere: func(held grantOfAlice) grantOfAlice {
+			if s.Rival != nil && held.round%2 == 1 {
+				held.backend = s.Rival
+			}
+			return held
+		},
+		Wait: func(ctx context.Context, held grantOfAlice) func() {
+			next := fmt.Sprint(bob, held.round)
+			waiting := s.queue(ctx, next)
+			return func() {
+				waiting.granted()
+				Expect(s.release(ctx, next)).To(Succeed())
+			}
+		},
+		Release: func(ctx context.Context, held grantOfAlice) {
+			s.expectHeldBy(ctx, held.owner)
+			Expect(s.release(ctx, held.owner)).To(Succeed())
+		},
+		End:    func(ctx context.Context, _ grantOfAlice, _ string) { s.expectFree(ctx) },
+		Spread: 5 * time.Millisecond,
 	}
-	rival := s.Backend
-	if s.Rival != nil && round%2 == 1 {
-		rival = s.Rival
-	}
-	answers := make(chan error, 1)
-	go func() { answers <- second.do(ctx, rival, s.Namespace, owner, number) }()
-	calls := []pairCall{first, second}
-	errs := []error{first.do(ctx, s.Backend, s.Namespace, owner, number), <-answers}
-
-	ended, hasEnder, isTaken := 0, false, false
-	for index, each := range calls {
-		hasEnder = hasEnder || each.ends
-		switch {
-		case each.ends && errs[index] == nil:
-			ended++
-		case each.name == "acquire" && errs[index] == nil:
-			Expect(isTaken).To(BeFalse(), "two callers have the lock")
-			isTaken = true
-		}
-	}
-	what := fmt.Sprintf("round %d: %s: %v; %s: %v", round, first.name, errs[0], second.name, errs[1])
-	if hasEnder {
-		Expect(ended).To(Equal(1), what)
-	}
-	for index, each := range calls {
-		switch err := errs[index]; {
-		case err != nil:
-			Expect(slices.ContainsFunc(each.refusals, func(refusal error) bool { return errors.Is(err, refusal) })).To(BeTrue(), what)
-			Expect(hasEnder || each.name == "acquire").To(BeTrue(), what)
-		case each.name == "acquire":
-			Expect(hasEnder).To(BeTrue(), what)
-		}
-	}
-	if isTaken {
-		s.expectHeldBy(ctx, another)
-		Expect(s.release(ctx, another)).To(Succeed())
-	}
-	if !hasEnder {
-		s.expectHeldBy(ctx, owner)
-		Expect(s.release(ctx, owner)).To(Succeed())
-	}
-	if hasWaiter {
-		waiting.granted()
-		Expect(s.release(ctx, next)).To(Succeed())
-	}
-	s.expectFree(ctx)
 }
