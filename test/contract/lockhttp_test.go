@@ -33,6 +33,8 @@ func startService(backend lock.Backend, namespace string) service {
 	flags, err := lockhttp.New(lockhttp.Config{
 		Client: lock.NewClient(backend, namespace),
 		Key:    func(r *http.Request) (string, error) { return "flag:" + r.PathValue("flag"), nil },
+
+		MaxWait: maxBlock,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	mux := http.NewServeMux()
