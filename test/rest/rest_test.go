@@ -13,10 +13,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -29,21 +25,7 @@ const patience = 45 * time.Second
 // namespace.
 func worker(ctx context.Context, name string, verbs ...string) caller {
 	GinkgoHelper()
-	admin := environment.Admin.Client
-	meta := metav1.ObjectMeta{Namespace: namespace, Name: name}
-	account := &corev1.ServiceAccount{ObjectMeta: meta}
-	Expect(admin.Create(ctx, account)).To(Succeed())
-	Expect(admin.Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
-		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"locks"}, Verbs: verbs,
-	}}})).To(Succeed())
-	Expect(admin.Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: meta,
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}},
-	})).To(Succeed())
-	request := &authenticationv1.TokenRequest{}
-	Expect(admin.SubResource("token").Create(ctx, account, request)).To(Succeed())
-	return caller{request.Status.Token}
+	return caller{environment.CallerToken(ctx, namespace, name, verbs...)}
 }
 
 var everything = []string{"get", "list", "watch", "create"}
