@@ -136,12 +136,19 @@ func (o *acquireOptions) acquire(ctx context.Context, key string, wait time.Dura
 	if wait == 0 || !errors.Is(err, lock.ErrHeld) {
 		return held, err
 	}
+	err = findOwnHolder(ctx, o.Session, err)
+	if _, isOwn := errors.AsType[*ownHolderError](err); isOwn {
+		return nil, err
+	}
 	fmt.Fprintf(o.ErrOut, "waiting: %s\n", busy(ctx, o.Session, err))
 	return client.Acquire(ctx, key, append(options, lock.WithWait(wait))...)
 }
 
 // explain says what a caller can do who did not get the lock.
 func (o *acquireOptions) explain(ctx context.Context, key string, err error) error {
+	if own, isOwn := errors.AsType[*ownHolderError](err); isOwn {
+		return &failure.Error{Code: failure.Busy, What: own.Error(), Do: []string{"do not acquire it: this command is under the lock already"}, Cause: err}
+	}
 	if errors.Is(err, lock.ErrHeld) {
 		return &failure.Error{Code: failure.Busy, What: busy(ctx, o.Session, err), Cause: err, Do: []string{
 			"see who holds it, and whether the holder is alive: " + o.Command("who", key),

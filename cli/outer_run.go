@@ -1,16 +1,17 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/cli/terminal"
 	"forrst.dev/lock-operator/lock"
 )
@@ -29,56 +30,64 @@ type outerRun struct {
 }
 
 // outerRuns returns those of this process. Text that is no list of them tells of none.
-func outerRuns() []outerRun {
+func outerRuns(s *session.Session) []outerRun {
 	var runs []outerRun
-	if err := json.Unmarshal([]byte(os.Getenv(outerVariable)), &runs); err != nil {
+	if err := json.Unmarshal([]byte(s.Getenv(outerVariable)), &runs); err != nil {
 		return nil
 	}
 	return runs
 }
 
-// ownHolderError says that a wait would never end: the holder waits for this process. It matches [lock.ErrHeld].
-type ownHolderError struct {
-	holder string
-	held   error
+// newOuterRun returns a run of this session under the key, without a fencing token.
+func newOuterRun(s *session.Session, key v1alpha1.FullKey) (outerRun, error) {
+	namespace, err := s.Namespace()
+	if err != nil {
+		return outerRun{}, err
+	}
+	server, err := s.Server()
+	return outerRun{Server: strings.TrimRight(server, "/"), Namespace: namespace, Key: key.Bare()}, err
 }
+
+// ownHolderError says that a wait would never end: the holder waits for this process. It matches [lock.ErrHeld].
+type ownHolderError struct{ holder string }
 
 // Error implements error.
 func (e *ownHolderError) Error() string { return e.holder + ", and waits for this command to end" }
 
-// Unwrap returns the error about the holder.
-func (e *ownHolderError) Unwrap() error { return e.held }
+// Is makes an ownHolderError match [lock.ErrHeld].
+func (e *ownHolderError) Is(target error) bool { return target == lock.ErrHeld }
 
 // findOwnHolder returns held, the error of an attempt, as an [*ownHolderError] if the lock is that of a run or of a Job that
 // this process is part of.
-func (o *runOptions) findOwnHolder(ctx context.Context, wanted outerRun, held error) error {
+func findOwnHolder(ctx context.Context, s *session.Session, held error) error {
 	by, ok := errors.AsType[*lock.HeldError](held)
 	if !ok {
 		return held
 	}
-	current := currentLock(ctx, o.session, by)
-	if current == nil {
-		return held
-	}
-	if token, err := current.FencingToken(); err == nil {
-		wanted.FencingToken = token // A run that has lost the lock to another holder is none.
-		if slices.Contains(outerRuns(), wanted) {
-			return &ownHolderError{terminal.Clean(o.key) + " is held by the kubectl lock run that has started this command", held}
-		}
-	}
-	if host, err := os.Hostname(); err == nil && podNamespace() == wanted.Namespace && isOwnJob(current.Spec.HolderRef, host, os.Getenv("JOB_COMPLETION_INDEX")) {
-		return &ownHolderError{fmt.Sprintf("%s is held by Job %s, which this Pod is part of", terminal.Clean(o.key), current.Spec.HolderRef.Name), held}
+	if current := currentLock(ctx, s, by); current != nil {
+		return cmp.Or(checkOwnHolder(s, by.Key, current), held)
 	}
 	return held
 }
 
-// podNamespace returns the namespace of the Pod, empty outside of one or if it has no token.
-func podNamespace() string {
-	content, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+// checkOwnHolder returns an [*ownHolderError] if a run or a Job that this process is part of holds the lock.
+func checkOwnHolder(s *session.Session, key v1alpha1.FullKey, current *v1alpha1.Lock) error {
+	wanted, err := newOuterRun(s, key)
 	if err != nil {
-		return ""
+		return nil //nolint:nilerr // such a session has no outer run that is known
 	}
-	return strings.TrimSpace(string(content))
+	if token, err := current.FencingToken(); err == nil {
+		wanted.FencingToken = token // A run that has lost the lock to another holder is none.
+		if slices.Contains(outerRuns(s), wanted) {
+			return &ownHolderError{terminal.Clean(key.Bare()) + " is held by the kubectl lock run that has started this command"}
+		}
+	}
+	pod := s.Pod()
+	// A façade takes no namespace for that of the caller.
+	if pod.Namespace == cmp.Or(wanted.Namespace, pod.Namespace) && isOwnJob(current.Spec.HolderRef, pod.Host, s.Getenv("JOB_COMPLETION_INDEX")) {
+		return &ownHolderError{fmt.Sprintf("%s is held by Job %s, which this Pod is part of", terminal.Clean(key.Bare()), current.Spec.HolderRef.Name)}
+	}
+	return nil
 }
 
 // What the API server makes of the name of a Job for its Pods: so many bytes of it and a hyphen, and five characters.

@@ -1,11 +1,77 @@
 package cli
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
 	"strings"
 	"testing"
+	"time"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/failure"
+	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
+	"forrst.dev/lock-operator/lock/rules"
 )
+
+// A holder that ends after this command would be waited for without end.
+func TestNoCommandWaitsForItsOwnHolder(t *testing.T) {
+	stopped := clocktesting.NewFakeClock(now)
+	locks := locktest.New(locktest.WithClock(stopped))
+	held, err := locks.Acquire(t.Context(), "", lock.Request{Acquisition: rules.Acquisition{
+		Key: "backup", Owner: "o", HolderRef: &v1alpha1.HolderReference{APIVersion: "batch/v1", Kind: "Job", Name: "nightly", UID: "1"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := held.FencingToken()
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs, err := json.Marshal([]outerRun{{Key: "backup", FencingToken: token}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		pod  session.Pod
+		runs string
+		want string
+	}{
+		"an outer run":       {runs: string(runs), want: "backup is held by the kubectl lock run that has started this command, and waits for this command to end"},
+		"the Job of the Pod": {pod: session.Pod{Namespace: "payments", Host: "nightly-x7k2p"}, want: "backup is held by Job nightly, which this Pod is part of, and waits for this command to end"},
+	} {
+		options := session.Options{Locks: locks, Clock: stopped, Pod: &test.pod, Getenv: func(name string) string {
+			if name == outerVariable {
+				return test.runs
+			}
+			return ""
+		}}
+		for _, args := range [][]string{{"wait", "backup"}, {"acquire", "backup", "--wait", "forever", "--owner-file", t.TempDir() + "/token"}} {
+			t.Run(args[0]+" for "+name, func(t *testing.T) {
+				if got := run(t, options, args...); got.status != int(failure.Busy) || !strings.Contains(got.errOut, test.want) {
+					t.Errorf("status %d: %s", got.status, got)
+				}
+			})
+		}
+		t.Run("run for "+name, func(t *testing.T) {
+			options := options
+			options.Streams = genericiooptions.IOStreams{ErrOut: io.Discard}
+			o := &runOptions{session: session.New(options), key: "backup", ttl: lock.DefaultTTL, wait: lock.WaitForever}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err := o.acquire(ctx)
+			if own, isOwn := errors.AsType[*ownHolderError](err); !isOwn || own.Error() != test.want {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
 
 func TestIsOwnJob(t *testing.T) {
 	job := func(name string) *v1alpha1.HolderReference { return &v1alpha1.HolderReference{Kind: "Job", Name: name} }

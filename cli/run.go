@@ -238,17 +238,15 @@ func (o *runOptions) acquire(ctx context.Context) (*lock.Held, error) {
 	if err := checkKey(ctx, o.session, namespace, o.key); err != nil {
 		return nil, err
 	}
-	server, err := o.session.Server()
-	if err != nil {
+	if o.own, err = newOuterRun(o.session, v1alpha1.FullKeyOf(o.key)); err != nil {
 		return nil, err
 	}
-	o.own = outerRun{Server: strings.TrimRight(server, "/"), Namespace: namespace, Key: v1alpha1.NormalizeKey(o.key)}
 	locks := lock.NewClient(backend, namespace, lock.WithTTL(o.ttl), lock.WithReason(o.reason), lock.WithClock(o.session.Clock))
 	held, err := locks.TryAcquire(ctx, o.key)
 	if o.wait == 0 || !errors.Is(err, lock.ErrHeld) {
 		return held, err
 	}
-	err = o.findOwnHolder(ctx, o.own, err)
+	err = findOwnHolder(ctx, o.session, err)
 	if _, isOwn := errors.AsType[*ownHolderError](err); isOwn {
 		return nil, err
 	}
@@ -294,7 +292,7 @@ func (o *runOptions) runHolding(supervisor *supervise.Supervisor, path string, h
 		return name == keyVariable || name == tokenFileVariable || name == fencingTokenVariable || name == outerVariable
 	})
 	o.own.FencingToken = held.FencingToken()
-	runs, err := json.Marshal(append(outerRuns(), o.own))
+	runs, err := json.Marshal(append(outerRuns(o.session), o.own))
 	if err != nil {
 		return supervise.Outcome{}, err
 	}

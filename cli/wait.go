@@ -195,6 +195,11 @@ func (w *wait) await(changed <-chan *v1alpha1.Lock, failed <-chan error) (*v1alp
 		if isHeld(held, w.Now()) == (w.state == "held") {
 			return held, nil
 		}
+		if isHeld(held, w.Now()) {
+			if err := checkOwnHolder(w.Session, w.key, held); err != nil {
+				return nil, &failure.Error{Code: failure.Busy, What: err.Error(), Do: []string{"do not wait for it here: it ends after this command"}, Cause: err}
+			}
+		}
 		if !isTold {
 			w.tellWaiting(held)
 			isTold = true

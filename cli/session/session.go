@@ -8,6 +8,8 @@ package session
 import (
 	"context"
 	"errors"
+	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,6 +36,16 @@ type Options struct {
 	// session is one with a façade.
 	Cluster client.WithWatch
 	Locks   lock.Backend
+	// Pod replaces what files and the host name tell of the Pod, in tests.
+	Pod *Pod
+}
+
+// Pod is the Pod that this process is in.
+type Pod struct {
+	// Namespace is empty outside of a Pod, and in one without a token.
+	Namespace string
+	// Host is the host name: the name of the Pod, unless its spec says otherwise.
+	Host string
 }
 
 // Session is one run of the program. Its flags must have been parsed before any of its
@@ -83,6 +95,25 @@ func (s *Session) Times() human.Times { return human.Times{Now: s.Now(), Exact: 
 
 // Terminal returns what the standard output can show.
 func (s *Session) Terminal() terminal.Terminal { return terminal.Of(s.Out, s.Getenv) }
+
+// Pod returns the Pod that this process is in.
+func (s *Session) Pod() Pod {
+	if s.options.Pod != nil {
+		return *s.options.Pod
+	}
+	namespace, err := os.ReadFile(podNamespaceFile)
+	if err != nil {
+		return Pod{}
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return Pod{}
+	}
+	return Pod{Namespace: strings.TrimSpace(string(namespace)), Host: host}
+}
+
+// podNamespaceFile comes with the token of a Pod's service account.
+const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // Close ends what the session has started, and waits for it. A session that was closed
 // must not be used again.
