@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
+	clocktesting "k8s.io/utils/clock/testing"
+
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/test/support/golden"
@@ -34,6 +37,26 @@ func TestVersionOfABuild(t *testing.T) {
 	}
 	if got := versionOf("", &debug.BuildInfo{}); got != "unknown" {
 		t.Errorf("%q without a revision", got)
+	}
+}
+
+// The flags of one command must not know fewer units than those of another.
+func TestEveryDurationIsOfOneGrammar(t *testing.T) {
+	root := New(session.New(session.Options{Clock: clocktesting.NewFakeClock(now)}))
+	found := 0
+	for _, command := range append(root.Commands(), root) {
+		command.Flags().VisitAll(func(flag *pflag.Flag) {
+			if flag.Value.Type() != "duration" {
+				return
+			}
+			found++
+			if err := flag.Value.Set("1w2d"); err != nil {
+				t.Errorf("%s --%s: %v", command.CommandPath(), flag.Name, err)
+			}
+		})
+	}
+	if found == 0 {
+		t.Error("no flag was found")
 	}
 }
 

@@ -18,7 +18,7 @@ func Parse(text string) (time.Duration, error) {
 	}
 	length, err := model.ParseDuration(text)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no length of time such as 90s, 1h30m or 2d", text)
+		return 0, fmt.Errorf("%q is no length of time; write one such as 90s, 1h30m or 2d", text)
 	}
 	return time.Duration(length), nil
 }
@@ -52,7 +52,7 @@ func (f *flag) Set(text string) (err error) {
 	}
 	*f.length, err = Parse(text)
 	if err != nil && f.mayBeForever {
-		return fmt.Errorf("%w, nor %s", err, forever)
+		return fmt.Errorf("%w, or %s", err, forever)
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package durations_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -37,9 +38,9 @@ func TestFlags(t *testing.T) {
 	if err := flags.Parse([]string{"--ttl=1d", "--wait=forever"}); err != nil || ttl != 24*time.Hour || wait != lock.WaitForever {
 		t.Errorf("ttl %s, wait %s, %v", ttl, wait, err)
 	}
-	for _, wrong := range []string{"--ttl=forever", "--wait=ever"} {
-		if err := flags.Parse([]string{wrong}); err == nil {
-			t.Errorf("%s is taken", wrong)
+	for wrong, want := range map[string]string{"--ttl=forever": "write one such as 90s, 1h30m or 2d", "--wait=": "write one such as 90s, 1h30m or 2d, or forever"} {
+		if err := flags.Parse([]string{wrong}); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: got %v", wrong, err)
 		}
 	}
 }
