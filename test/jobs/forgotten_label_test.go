@@ -103,6 +103,44 @@ var _ = Describe("A Job that names a lock", func() {
 		}, "spec.template.metadata.annotations[forrst.dev/lock-key]"),
 	)
 
+	DescribeTable("is refused with the label, and with what its annotations are for in another place",
+		func(ctx context.Context, change func(job *batchv1.Job), place, name string) {
+			job := makeJob(namespace, "job", "key")
+			runs := makeCronJob(job)
+			Expect(admin.Create(ctx, runs)).To(Succeed())
+			change(job)
+			refused := func(path string) OmegaMatcher {
+				return MatchError(ContainSubstring(path + place + "[" + name + "]: Forbidden: it has no effect there; set " + path + "metadata.annotations[" + name + "]"))
+			}
+			Eventually(try(ctx, job)).Should(refused(""))
+			changed := makeCronJob(job)
+			runs.Spec.JobTemplate = changed.Spec.JobTemplate
+			Expect(admin.Update(ctx, runs)).To(refused("spec.jobTemplate."))
+		},
+		Entry("as a label", func(job *batchv1.Job) { job.Labels[v1alpha1.LockTTLAnnotation] = "1m" }, "metadata.labels", v1alpha1.LockTTLAnnotation),
+		Entry("as a label of Pods", func(job *batchv1.Job) {
+			job.Spec.Template.Labels = map[string]string{v1alpha1.LockPriorityAnnotation: "1"}
+		}, "spec.template.metadata.labels", v1alpha1.LockPriorityAnnotation),
+		Entry("as an annotation of Pods", func(job *batchv1.Job) {
+			job.Spec.Template.Annotations[v1alpha1.LockPolicyAnnotation] = "skip"
+		}, "spec.template.metadata.annotations", v1alpha1.LockPolicyAnnotation),
+	)
+
+	It("may have its label on its Pods, too", func(ctx context.Context) {
+		job := makeJob(namespace, "job", "key", func(job *batchv1.Job) {
+			job.Spec.Template.Labels = map[string]string{v1alpha1.LockLabel: "true"}
+		})
+		Expect(try(ctx, job)()).To(Succeed())
+		Expect(try(ctx, makeCronJob(job))()).To(Succeed())
+	})
+
+	It("is refused with the label and an annotation on the CronJob itself", func(ctx context.Context) {
+		runs := makeCronJob(makeJob(namespace, "job", "key"))
+		runs.Annotations = map[string]string{v1alpha1.LockTTLAnnotation: "1m"}
+		Eventually(try(ctx, runs)).Should(MatchError(ContainSubstring(
+			"metadata.annotations[forrst.dev/lock-ttl]: Forbidden: it has no effect there; set spec.jobTemplate.metadata.annotations[forrst.dev/lock-ttl]")))
+	})
+
 	DescribeTable("is refused with the label or an annotation on the CronJob itself",
 		func(ctx context.Context, change func(runs *batchv1.CronJob), place string) {
 			runs := makeCronJob(makeJob(namespace, "job", "key", func(job *batchv1.Job) { job.Labels, job.Annotations = nil, nil }))
