@@ -136,3 +136,24 @@ func TestInstallUpgradeRollBackAndUninstall(t *testing.T) {
 		t.Errorf("%q is left", left)
 	}
 }
+
+// TestADefinitionThatIsNotKeptIsNotDeletedByAnUpgrade upgrades a release whose CRD Helm would delete, so that the values alone do not tell.
+func TestADefinitionThatIsNotKeptIsNotDeletedByAnUpgrade(t *testing.T) {
+	const (
+		namespace = "not-kept"
+		crd       = "customresourcedefinition/locks.forrst.dev"
+	)
+	cluster := start(t)
+	cluster.helm(t, "install", release, chart, "--namespace="+namespace, "--create-namespace", "--set=crds.keep=false")
+	_, err := helm(t.Context(), "upgrade", release, chart, "--namespace="+namespace, "--set=crds.install=false", "--kubeconfig="+cluster.kubeconfig)
+	if err == nil || !strings.Contains(err.Error(), "the CRD of this release is not kept") {
+		t.Errorf("got %v, want that the CRD is not kept", err)
+	}
+	cluster.must(t, "get", crd)
+	// As the message says.
+	cluster.helm(t, "upgrade", release, chart, "--namespace="+namespace, "--set=crds.keep=true")
+	cluster.helm(t, "upgrade", release, chart, "--namespace="+namespace, "--set=crds.install=false")
+	cluster.must(t, "get", crd)
+	cluster.helm(t, "uninstall", release, "--namespace="+namespace, "--no-hooks")
+	cluster.must(t, "delete", crd, "--timeout=60s")
+}
