@@ -1,9 +1,14 @@
 package chart_test
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 // TestTheSchemaRefuses says which values are refused, and what the message names.
@@ -43,6 +48,9 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"settings.holderKinds=Deployment":                              "/settings/holderKinds",
 		"nameOverride=" + strings.Repeat("b", 31):                      "/nameOverride",
 		"global.imagePullSecrets={registry}":                           "/global/imagePullSecrets/0",
+		"global.imageRegistry=registry.example.com":                    "there is no value global.imageRegistry",
+		"facade.service=null":                                          "at '/facade': missing property 'service'",
+		"crds.keep=null":                                               "at '/crds': missing property 'keep'",
 		"revisionHistoryLimit=-1":                                      "/revisionHistoryLimit",
 		"securityContext=none":                                         "/securityContext",
 		"podDnsPolicy=Cluster":                                         "/podDnsPolicy",
@@ -58,7 +66,9 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"facade.service.type=LoadBalancer,facade.service.loadBalancerSourceRanges={10.0.0.1}":              "/facade/service/loadBalancerSourceRanges/0",
 		"facade.serviceAccount.create=false":                                                               "/facade/serviceAccount/name",
 		"facade.serviceAccount.name=default":                                                               "/facade/serviceAccount/name",
-		"facade.serviceAccount.name=lock-operator-webhook":                                                 "give each its own serviceAccount.name",
+		"facade.serviceAccount.name=lock-operator-webhook":                                                 "give each component its own serviceAccount.name",
+		"facade.serviceAccount.name=lock-operator-test":                                                    "Helm deletes those of hooks",
+		"controllers.serviceAccount.name=lock-operator-uninstall":                                          "Helm deletes those of hooks",
 		"webhook.securePort=443":                                                                           "/webhook/securePort",
 		"webhook.securePort=8444":                                                                          "/webhook/securePort",
 		"webhook.timeoutSeconds=31":                                                                        "/webhook/timeoutSeconds",
@@ -88,6 +98,68 @@ func TestTheSchemaRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAParentChartHasGlobalValuesOfItsOwn shows that the chart refuses global values only where they can be for no other chart.
+func TestAParentChartHasGlobalValuesOfItsOwn(t *testing.T) {
+	parent := t.TempDir()
+	child, err := filepath.Abs(chart)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(parent, "Chart.yaml"), []byte("{apiVersion: v2, name: parent, version: 0.1.0}"), 0o600),
+		os.Mkdir(filepath.Join(parent, "charts"), 0o700),
+		os.Symlink(child, filepath.Join(parent, "charts", "lock-operator")),
+	); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := helm(t.Context(), "template", release, parent, "--set=global.imageRegistry=registry.example.com"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNoDefaultIsTakenAway finds values whose default null would take away, although templates rely on them. A section of the values
+// that has nothing but comments is null. Resources, probes and labels are as the user wants them.
+func TestNoDefaultIsTakenAway(t *testing.T) {
+	var schema, values map[string]any
+	for file, into := range map[string]*map[string]any{"values.schema.json": &schema, "values.yaml": &values} {
+		text, err := os.ReadFile(filepath.Join(chart, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.Unmarshal(text, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := func(object map[string]any, key string) map[string]any {
+		found, _ := object[key].(map[string]any)
+		return found
+	}
+	var walk func(path string, values, described map[string]any)
+	walk = func(path string, values, described map[string]any) {
+		required, _ := described["required"].([]any)
+		for key, value := range values {
+			property := in(in(described, "properties"), key)
+			reference, _ := property["$ref"].(string)
+			name := strings.TrimPrefix(reference, "#/definitions/")
+			if name != "" {
+				property = in(in(schema, "definitions"), name)
+			}
+			list, isList := value.([]any)
+			section, isSection := value.(map[string]any)
+			isEmpty := value == nil || value == "" || value == false || isList && len(list) == 0 || isSection && len(section) == 0
+			isFree := isSection && (property["properties"] == nil || slices.Contains([]string{"resources", "probe", "moreLabels"}, name))
+			if isEmpty || isFree || path+key == "global" {
+				continue
+			}
+			if !slices.Contains(required, any(key)) {
+				t.Errorf("the schema does not require %s%s", path, key)
+			}
+			walk(path+key+".", section, property)
+		}
+	}
+	walk("", values, schema)
 }
 
 // TestDurationsThatDoNotFitAreRefused says which durations of certificates are refused, with what to do: the controllers

@@ -345,8 +345,12 @@ func TestValuesOfEachComponent(t *testing.T) {
 		if got := rendered.at(t, "Deployment/lock-operator-"+component, "spec revisionHistoryLimit"); !isEqual(got, 0.0) {
 			t.Errorf("%s keeps %v former ReplicaSets, want 0", component, got)
 		}
-		if got := render(t).at(t, "Deployment/lock-operator-"+component, container+"startupProbe httpGet path"); got != "/healthz" {
-			t.Errorf("the startup probe of %s asks %v", component, got)
+		// Without times of the values, those of Kubernetes count.
+		bare := render(t, "--set="+component+".startupProbe=null,"+component+".livenessProbe.periodSeconds=null,"+component+".readinessProbe=null")
+		for probe, path := range map[string]string{"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"} {
+			if got := bare.at(t, "Deployment/lock-operator-"+component, container+probe+" httpGet path"); got != path {
+				t.Errorf("the %s of %s asks %v", probe, component, got)
+			}
 		}
 	}
 }
