@@ -247,8 +247,7 @@ func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Obj
 
 // asShown returns the grant as shown by the informer, if that is newer: another engine may have renewed it before the caller
 // asked for the release. Only a later renewal means that it goes on with the lock after all.
-func (g grant) asShown(shown *v1alpha1.Lock, by caller) grant {
-	seen := shown
+func (g grant) asShown(seen *v1alpha1.Lock, by caller) grant {
 	if seen != nil && g.matches(seen) && rules.IsNewer(seen.ResourceVersion, g.lock.ResourceVersion) && !by.isLater(seen) {
 		g.lock = grantOf(seen).lock
 	}
