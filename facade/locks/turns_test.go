@@ -58,13 +58,34 @@ func (s *slow) ForceRelease(context.Context, string, v1alpha1.FullKey, string, .
 }
 
 // While two tenants ask, the backend has one call of each at a time, through whichever door. So nothing is stamped before it
-// is the call's turn.
+// is the call's turn. Acquires that may wait take none.
 func TestCallsOfTenantsTakeTurns(t *testing.T) {
+	const mayWait = "acquire that may wait"
+	admit := func() (*limits.Permit, error) {
+		limiter, err := limits.New(limits.Limits{}, nil)
+		if err != nil {
+			return nil, err
+		}
+		return limiter.Admit(limits.Caller{}, limits.Work)
+	}
 	operations := map[string]func(context.Context, *locks.Locks, *access.Caller) error{
 		"acquire": func(ctx context.Context, l *locks.Locks, caller *access.Caller) error {
 			acquisition, err := l.Prepare(caller, aMinute, true)
 			if err == nil {
 				_, err = acquisition.Acquire(ctx, nil, "f")
+			}
+			return err
+		},
+		mayWait: func(ctx context.Context, l *locks.Locks, caller *access.Caller) error {
+			permit, err := admit()
+			if err != nil {
+				return err
+			}
+			request := aMinute
+			request.Wait = time.Minute
+			acquisition, err := l.Prepare(caller, request, true)
+			if err == nil {
+				_, err = acquisition.Acquire(ctx, permit, "f")
 			}
 			return err
 		},
@@ -90,11 +111,7 @@ func TestCallsOfTenantsTakeTurns(t *testing.T) {
 			return err
 		},
 		"list": func(ctx context.Context, l *locks.Locks, caller *access.Caller) error {
-			limiter, err := limits.New(limits.Limits{}, nil)
-			if err != nil {
-				return err
-			}
-			permit, err := limiter.Admit(limits.Caller{}, limits.Work)
+			permit, err := admit()
 			if err == nil {
 				_, err = l.ListPage(ctx, caller, permit, lock.PageRequest{Limit: 1})
 			}
@@ -103,6 +120,9 @@ func TestCallsOfTenantsTakeTurns(t *testing.T) {
 	}
 	for name, operation := range operations {
 		for isAuthenticated, want := range map[bool]int32{true: 2, false: 3} {
+			if name == mayWait {
+				want = 3
+			}
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					backend := &slow{Backend: locktest.New(), answers: make(chan struct{})}
