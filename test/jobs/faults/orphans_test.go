@@ -41,8 +41,8 @@ var _ = Describe("A Job under a lock that was deleted without its pods", func() 
 	})
 })
 
-var _ = Describe("A Job under a lock in a namespace that is deleted while the operator is away", func() {
-	It("keeps the namespace until a user who may force a release takes the finalizer from it", func(ctx context.Context) {
+var _ = Describe("A Job under a lock that is deleted while the operator is away", func() {
+	It("stays until a user who may force a release takes the finalizer from it", func(ctx context.Context) {
 		namespace := newNamespace(ctx)
 		job := create(ctx, makeJob(namespace, "abandoned", "key"))
 		Expect(admin.Delete(ctx, job)).To(Succeed())
