@@ -25,7 +25,7 @@ func TestNightlyUninstallWithTheDefinition(t *testing.T) {
 	job := `
 apiVersion: batch/v1
 kind: Job
-metadata: {name: waiting, namespace: default, finalizers: [forrst.dev/lock]}
+metadata: {name: waiting, namespace: default, finalizers: [example.com/other, forrst.dev/lock]}
 spec: {suspend: true, template: {spec: {restartPolicy: Never, containers: [{name: work, image: work}]}}}
 `
 	if _, err := cluster.kubectl(t.Context(), job, "create", "-f", "-"); err != nil {
@@ -33,6 +33,10 @@ spec: {suspend: true, template: {spec: {restartPolicy: Never, containers: [{name
 	}
 	cluster.helm(t, "uninstall", release, "--namespace="+namespace, "--no-hooks", "--timeout=2m")
 	cluster.documented(t, "install.md", "kubectl get jobs --all-namespaces")
+	if left := cluster.must(t, "get", "job", "waiting", "-n", "default", "-o=jsonpath={.metadata.finalizers}"); left != `["example.com/other"]` {
+		t.Errorf("the Job has the finalizers %s, want that of another program", left)
+	}
+	cluster.must(t, "patch", "job", "waiting", "-n", "default", "--type=merge", `-p={"metadata":{"finalizers":null}}`)
 	cluster.must(t, "delete", "job", "waiting", "-n", "default", "--timeout=60s")
 	cluster.documented(t, "install.md", "kubectl get locks.forrst.dev --all-namespaces")
 	cluster.must(t, "wait", "customresourcedefinition/locks.forrst.dev", "--for=delete", "--timeout=60s")

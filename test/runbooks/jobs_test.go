@@ -64,6 +64,9 @@ var _ = Describe("The runbook for an operator that is away while Jobs wait", fun
 	},
 		Entry("which succeeds", SpecTimeout(specTimeout), "Complete", func(*batchv1.Job) {}),
 		Entry("which fails", SpecTimeout(specTimeout), "Failed", func(job *batchv1.Job) { job.Spec.Template.Annotations[kubelet.Fails] = "true" }),
+		Entry("whose Pods have its label", SpecTimeout(specTimeout), "Complete", func(job *batchv1.Job) {
+			job.Spec.Template.Labels = map[string]string{v1alpha1.LockLabel: "true"}
+		}),
 	)
 })
 
