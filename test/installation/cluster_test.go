@@ -111,7 +111,7 @@ func (c *cluster) startNode(t *testing.T) {
 	repository, tag, _ := strings.Cut(image, ":")
 	c.image = c.write(t, "image.yaml", fmt.Sprintf("image: {repository: %s, tag: %s}\n", repository, tag))
 	c.machine, err = node.Start(t.Context(), node.Options{
-		Client: c.client, APIServer: strings.TrimPrefix(c.config.Host, "https://"), Namespace: namespace, Store: store, Logs: c.logs,
+		Client: c.client, APIServer: strings.TrimPrefix(c.config.Host, "https://"), Namespace: namespace, Store: store, Image: image, Logs: c.logs,
 	})
 	check(t, err)
 	t.Cleanup(func() { check(t, c.machine.Stop()) })

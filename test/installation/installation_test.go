@@ -42,6 +42,8 @@ func TestInstallation(t *testing.T) {
 		}
 		t.Run(each.name, func(t *testing.T) { ran++; c.try(t, each, before) })
 	}
+	t.Run("a quota that refuses the check", func(t *testing.T) { ran++; c.uninstallWithinQuota(t, before) })
+	t.Run("pods that never start", func(t *testing.T) { ran++; c.uninstallUnstarted(t, before) })
 	if ran == 0 {
 		t.Error("INSTALLATIONS names no installation")
 	}

@@ -36,6 +36,8 @@ type Options struct {
 	APIServer string
 	Namespace string
 	Store     *container.Store
+	// Image is what Store has. Pods of another one stay pending, as those whose image cannot be pulled.
+	Image string
 	// Logs is the folder of the containers' logs, one file for each container.
 	Logs string
 }
@@ -142,7 +144,7 @@ func (n *Node) follow(ctx context.Context, object *corev1.Pod, services []servic
 	switch {
 	case known && object.DeletionTimestamp != nil:
 		running.end()
-	case !known && object.Spec.NodeName != "" && object.Status.Phase == corev1.PodPending:
+	case !known && object.Spec.NodeName != "" && object.Status.Phase == corev1.PodPending && object.Spec.Containers[0].Image == n.options.Image:
 		running = newPod(n, object, services)
 		n.pods[object.UID] = running
 		n.all.Go(func() {
