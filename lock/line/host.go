@@ -188,13 +188,14 @@ func (v *visit) answer(ctx context.Context, asked question) {
 			v.outbox.put(answer{ID: asked.ID, Result: declined}) // Its replica has done it by itself.
 			return
 		}
-		v.begin(func() { v.outbox.put(v.call(ctx, asked)) })
+		came := v.since(asked.Came)
+		v.begin(func() { v.outbox.put(v.call(ctx, asked, came)) })
 	default:
 		v.outbox.put(answer{ID: asked.ID, Result: declined})
 	}
 }
 
-// since returns a time of the other replica by the clock that grants.
+// since returns a time of the other replica by the clock that grants. Only what listens may call it.
 func (v *visit) since(shown time.Duration) time.Time {
 	return v.host.local.Now().Add(-v.host.timers.Since(v.behind.at(shown)))
 }
@@ -382,7 +383,7 @@ func (v *visit) takeOut(id uint64) (place engine.Place, waits bool) {
 
 // call releases, hands off or renews a lock that this replica has granted. It declines any other: the replica that asks
 // then finds out by itself.
-func (v *visit) call(ctx context.Context, asked question) answer {
+func (v *visit) call(ctx context.Context, asked question, came time.Time) answer {
 	if asked.Proof == nil {
 		return answer{ID: asked.ID, Result: declined}
 	}
@@ -406,7 +407,7 @@ func (v *visit) call(ctx context.Context, asked question) answer {
 		}
 		return answer{ID: asked.ID, Result: declined}
 	case release:
-		err := v.host.local.ReleaseGrant(engine.ContextWithoutCaller(ctx, v.since(asked.Came)), asked.Namespace, asked.Key, proof)
+		err := v.host.local.ReleaseGrant(engine.ContextWithoutCaller(ctx, came), asked.Namespace, asked.Key, proof)
 		switch {
 		case err == nil:
 			return answer{ID: asked.ID, Result: done}
