@@ -95,7 +95,9 @@ func (l *Line) ask(ctx context.Context, asked question, told func(answer)) error
 		if stream == nil {
 			return errUnanswered
 		}
-		there := stream.call(ctx, asked)
+		inquiry := stream.inquire(asked)
+		there, _ := inquiry.await(ctx)
+		inquiry.leave()
 		if there.Result != done {
 			return errUnanswered
 		}

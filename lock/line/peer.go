@@ -335,19 +335,43 @@ func (v *visitOut) end() {
 	}
 }
 
-// call asks and waits for the answer, until ctx ends. The result is declined if the question was not sent.
-func (v *visitOut) call(ctx context.Context, asked question) answer {
-	answered := make(chan answer, 1)
-	id := v.ask(asked, recipient{call: answered})
-	if id == 0 {
-		return answer{Result: declined}
+// inquiry is a question to another replica that has one answer.
+type inquiry struct {
+	// stream is nil if the question was not sent.
+	stream *visitOut
+	id     uint64
+	// answered gets the answer: declined if the question was not sent, and leaving when the stream has ended.
+	answered chan answer
+}
+
+// inquire sends a question; v may be nil. leave must follow.
+func (v *visitOut) inquire(asked question) inquiry {
+	inquiry := inquiry{stream: v, answered: make(chan answer, 1)}
+	if v != nil {
+		inquiry.id = v.ask(asked, recipient{call: inquiry.answered})
 	}
+	if inquiry.id == 0 {
+		inquiry.answered = make(chan answer, 1)
+		inquiry.stream = nil
+		inquiry.answered <- answer{Result: declined}
+	}
+	return inquiry
+}
+
+// await returns the answer. If ctx ends first, the result is leaving, and the answer may be awaited again.
+func (i inquiry) await(ctx context.Context) (told answer, isAnswered bool) {
 	select {
-	case told := <-answered:
-		return told
+	case told := <-i.answered:
+		return told, true
 	case <-ctx.Done():
-		v.leave(id, false)
-		return answer{Result: leaving}
+		return answer{Result: leaving}, false
+	}
+}
+
+// leave tells the other replica that nobody waits for the answer, if there was none.
+func (i inquiry) leave() {
+	if i.stream != nil {
+		i.stream.leave(i.id, false)
 	}
 }
 

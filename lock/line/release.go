@@ -66,7 +66,11 @@ func (l *Line) release(ctx context.Context, namespace string, key v1alpha1.FullK
 			l.recent.forget(name, proof)
 		}
 	}()
-	told := l.atHome(ctx, question{Kind: release, Namespace: namespace, Key: key, Proof: &limited})
+	inquiry := l.askHome(ctx, question{Kind: release, Namespace: namespace, Key: key, Proof: &limited})
+	defer inquiry.leave()
+	waiting, cancel := context.WithTimeout(ctx, forwardFor)
+	told, isAnswered := inquiry.await(waiting)
+	cancel()
 	switch told.Result {
 	case done:
 		return nil
@@ -75,9 +79,16 @@ func (l *Line) release(ctx context.Context, namespace string, key v1alpha1.FullK
 		return l.Local.Release(ctx, namespace, key, proof)
 	}
 	err = l.Local.Release(ctx, namespace, key, limited)
-	switch isOver := errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch); {
-	case errors.Is(err, lock.ErrExpired):
-		return err // By another clock it may be held still.
+	// What has expired by the clock of this replica may be held still by another one.
+	isOver := !errors.Is(err, lock.ErrExpired) && (errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch))
+	if isOver && !isAnswered { // The home has ended the grant, or another call. A home that is slow tells which.
+		told, _ = inquiry.await(ctx)
+	}
+	switch {
+	case isOver && told.Result == done:
+		return nil
+	case isOver && told.Result == declined:
+		return err
 	case errors.Is(err, lock.ErrNothingDone):
 		return noAnswer("release", namespace, key) // The home may have done it.
 	case isOver && proof.FencingToken != 0:
@@ -159,25 +170,27 @@ func (l *Line) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey
 	return renewed, err
 }
 
-// atHome asks the home of the line about a lock that this replica has not granted. The result is declined if
-// nothing was done, such as if there is no other home to ask, and leaving if ctx ends before the answer.
+// atHome is what the home of the line has answered within [forwardFor], see [Line.askHome].
 func (l *Line) atHome(ctx context.Context, asked question) answer {
-	if l.members.isAlone() {
-		return answer{Result: declined}
-	}
-	if _, _, isKnown := l.Known(asked.Namespace, asked.Key, *asked.Proof); isKnown {
-		return answer{Result: declined}
-	}
-	name := types.NamespacedName{Namespace: asked.Namespace, Name: asked.Key.ObjectName()}
-	home := l.members.view().homeOf(name)
-	stream := l.members.streamTo(home)
-	if home == l.self || stream == nil {
-		return answer{Result: declined}
-	}
-	asked.User, asked.Trace, asked.Came = lock.UserFrom(ctx), l.traces.Of(ctx), l.timers.Since(l.members.epoch)
+	inquiry := l.askHome(ctx, asked)
+	defer inquiry.leave()
 	ctx, cancel := context.WithTimeout(ctx, forwardFor)
 	defer cancel()
-	return stream.call(ctx, asked)
+	told, _ := inquiry.await(ctx)
+	return told
+}
+
+// askHome asks the home of the line about a lock that this replica has not granted. The answer is declined if nothing was
+// done, such as if there is no other home to ask.
+func (l *Line) askHome(ctx context.Context, asked question) inquiry {
+	name := types.NamespacedName{Namespace: asked.Namespace, Name: asked.Key.ObjectName()}
+	_, _, isKnown := l.Known(asked.Namespace, asked.Key, *asked.Proof)
+	var stream *visitOut
+	if home := l.members.view().homeOf(name); !isKnown && home != l.self && !l.members.isAlone() {
+		stream = l.members.streamTo(home)
+	}
+	asked.User, asked.Trace, asked.Came = lock.UserFrom(ctx), l.traces.Of(ctx), l.timers.Since(l.members.epoch)
+	return stream.inquire(asked)
 }
 
 // tellHome tells the home of a line of the traced release that is about to delete its lock: the wait that it ends links to

@@ -149,6 +149,35 @@ func TestAReleaseThatTheHomeDidNotAnswerMayHaveHappened(t *testing.T) {
 	})
 }
 
+// Neither release is told by its home in time. The lock is over when the replica of each looks.
+func TestOneOfTwoReleasesThatASlowHomeAnswersHasEndedTheGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		replicas := start(t, time.Millisecond, time.Millisecond, time.Millisecond)
+		home, edges := replicas.all[replicas.home()], replicas.edges()
+		replicas.hold(home, "job")
+		<-time.After(time.Second)
+		home.slow("delete", 700*time.Millisecond)
+		for _, edge := range edges {
+			edge.slow("delete", 500*time.Millisecond)
+		}
+		told := make(chan error, len(edges))
+		for _, edge := range edges {
+			go func() { told <- edge.Release(t.Context(), "default", key, lock.Proof{Owner: "job"}) }()
+		}
+		released := 0
+		for range edges {
+			if err := <-told; err == nil {
+				released++
+			} else if !errors.Is(err, lock.ErrNotHeld) {
+				t.Error(err)
+			}
+		}
+		if released != 1 {
+			t.Errorf("%d of two releases have ended the grant", released)
+		}
+	})
+}
+
 // A caller that has given its renewal up is told so at once, and not when the home should have answered.
 func TestARenewalEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
