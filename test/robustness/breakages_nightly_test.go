@@ -36,9 +36,6 @@ func (b breakage) mustBeFound(t *testing.T) {
 			length: lengthOf(t, 30*time.Second), seed: seedOf(t), allowance: time.Second, replicas: 2, lanes: 1,
 			faults: b.faults, rest: b.rest, workload: b.workload, overlay: overlay, judgesLiveness: b.isLate,
 		})
-		if err := os.RemoveAll(result.artifacts); err != nil {
-			t.Error(err)
-		}
 		for _, violation := range result.violations {
 			check, _, _ := strings.Cut(violation, ":")
 			if slices.Contains(b.found, check) {

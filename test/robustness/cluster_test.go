@@ -116,6 +116,7 @@ func (c *cluster) stop() error {
 		if replica.isRunning() {
 			problems = append(problems, replica.stop())
 		}
+		problems = append(problems, replica.dataRace())
 	}
 	if c.peering != nil {
 		c.peering.stop()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -154,4 +155,20 @@ func (p *process) stop() error {
 	case <-time.After(30 * time.Second):
 		return errors.Join(fmt.Errorf("%s did not end", p.name), p.signal(syscall.SIGKILL))
 	}
+}
+
+// dataRace returns what the race detector has found first in the processes of the name, or nil. A process that was killed
+// does not say so by its exit status.
+func (p *process) dataRace() error {
+	logged, err := os.ReadFile(filepath.Join(p.dir, p.name+".log"))
+	if err != nil {
+		return err
+	}
+	const border = "==================\n"
+	_, found, isFound := strings.Cut(string(logged), border+"WARNING: DATA RACE\n")
+	if !isFound {
+		return nil
+	}
+	found, _, _ = strings.Cut(found, border)
+	return fmt.Errorf("%s has a data race:\n%s", p.name, found)
 }

@@ -55,7 +55,6 @@ type options struct {
 type result struct {
 	violations []string
 	tally      Tally
-	artifacts  string
 }
 
 // eachKind has at least one fault of what each is about: processes, machines, clocks, networks, requests, answers, watches, API
@@ -85,18 +84,11 @@ func TestRobustness(t *testing.T) {
 	outcome.mustBeClean(t)
 }
 
-// mustBeClean fails for each violation, and keeps the artifacts then.
+// mustBeClean fails for each violation.
 func (r result) mustBeClean(t *testing.T) {
 	t.Helper()
 	for _, violation := range r.violations {
 		t.Error(violation)
-	}
-	if t.Failed() {
-		t.Logf("Logs and pictures are in %s", r.artifacts)
-		return
-	}
-	if err := os.RemoveAll(r.artifacts); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -138,16 +130,23 @@ func run(t *testing.T, options options) result {
 		t.Fatal(err)
 	}
 	t.Logf("\n%s", part.Tally.markdown())
-	return result{part.Violations, part.Tally, artifacts}
+	return result{part.Violations, part.Tally}
 }
 
-// start returns a cluster that ends with the test, and the folder of its logs.
+// start returns a cluster that ends with the test, and the folder of its logs, which stays if the test fails.
 func start(t *testing.T, options options) (*cluster, string) {
 	t.Helper()
 	artifacts, err := artifactsDir("robustness")
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("Logs and pictures are in %s", artifacts)
+		} else if err := os.RemoveAll(artifacts); err != nil {
+			t.Error(err)
+		}
+	})
 	binary, err := build(t.Context(), t.TempDir(), options.overlay)
 	if err != nil {
 		t.Fatal(err)
