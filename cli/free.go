@@ -194,7 +194,12 @@ func (o *freeOptions) runFacade(ctx context.Context, key string) error {
 		return o.explain(key, fmt.Errorf("%w, to %q", freeing.ErrAnotherGrant, current.Spec.Holder))
 	}
 	token, _ := shown.FencingToken()
-	if err := lock.NewClient(backend, namespace).ForceRelease(ctx, key, o.reason, lock.WithFencingToken(token)); err != nil {
+	err = lock.NewClient(backend, namespace).ForceRelease(ctx, key, o.reason, lock.WithFencingToken(token))
+	switch {
+	case errors.Is(err, lock.ErrNotHeld): // Another grant may hold the lock; a façade does not tell.
+		return &failure.Error{Code: failure.NotHeld, What: fmt.Sprintf("the grant of %s that was shown has ended meanwhile; nothing was done", key),
+			Do: []string{"see who holds it now: " + o.Command("who", key)}, Cause: err}
+	case err != nil:
 		return o.explain(key, err)
 	}
 	o.tell(shown, false)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,9 @@ import (
 
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
+	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/golden"
 )
 
@@ -45,5 +49,30 @@ func TestFree(t *testing.T) {
 				t.Errorf("exit status %d, want %d", got.status, test.status)
 			}
 		})
+	}
+}
+
+// A façade ends the grant that was shown, and no later one.
+func TestSaysThatTheGrantHasEnded(t *testing.T) {
+	backend := locktest.New()
+	acquire := func(ctx context.Context, owner string) {
+		if _, err := backend.Acquire(ctx, "", lock.Request{Acquisition: rules.Acquisition{Key: "k", Owner: owner, TTL: time.Minute}}); err != nil {
+			t.Error(err)
+		}
+	}
+	acquire(t.Context(), "a")
+	backend.SetHooks(locktest.Hooks{Before: func(ctx context.Context, call locktest.Call) error {
+		if call.Verb == locktest.ForceRelease {
+			backend.SetHooks(locktest.Hooks{})
+			if err := backend.Release(ctx, "", "lock:k", lock.Proof{Owner: "a"}); err != nil {
+				t.Error(err)
+			}
+			acquire(ctx, "b")
+		}
+		return nil
+	}})
+	got := run(t, session.Options{Locks: backend}, "free", "k", "--reason", "it hangs", "--yes")
+	if got.status != int(failure.NotHeld) || !strings.Contains(got.errOut, "the grant of k that was shown has ended meanwhile; nothing was done") {
+		t.Error(got)
 	}
 }

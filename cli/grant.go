@@ -85,26 +85,31 @@ func (o *grantOptions) place(key string) (tokenfile.Place, error) {
 }
 
 // proof reads the proof of the key.
-func (o *grantOptions) proof(ctx context.Context, key string) (tokenfile.Place, lock.Proof, error) {
+func (o *grantOptions) proof(ctx context.Context, key string) (tokenfile.Place, tokenfile.Proof, error) {
 	place, err := o.place(key)
 	if err != nil {
-		return place, lock.Proof{}, err
+		return place, tokenfile.Proof{}, err
 	}
 	proof, err := place.Read()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return place, lock.Proof{}, o.noProof(ctx, key, place)
+		return place, tokenfile.Proof{}, o.noProof(ctx, key, place)
 	case err != nil:
-		return place, lock.Proof{}, failure.Usagef("%v", err)
+		return place, tokenfile.Proof{}, failure.Usagef("%v", err)
 	}
 	namespace, err := o.Namespace()
 	if err != nil {
-		return place, lock.Proof{}, err
+		return place, tokenfile.Proof{}, err
 	}
 	if err := proof.IsFor(namespace, v1alpha1.FullKeyOf(key)); err != nil {
-		return place, lock.Proof{}, failure.Usagef("%s: %v", place, err)
+		return place, tokenfile.Proof{}, failure.Usagef("%s: %v", place, err)
 	}
-	return place, lock.Proof{Owner: proof.Owner, FencingToken: proof.FencingToken}, nil
+	return place, proof, nil
+}
+
+// shown returns a proof as backends want it.
+func shown(proof tokenfile.Proof) lock.Proof {
+	return lock.Proof{Owner: proof.Owner, FencingToken: proof.FencingToken}
 }
 
 // noProof says what to do where there is no owner token, as of a lock that acquire has not taken.
@@ -136,12 +141,12 @@ func (o *grantOptions) isMine(ctx context.Context, key string) bool {
 
 // ended turns the error of a renewal or a release into one that says that the grant has ended, and
 // removes its proof from the private folder, if that is so.
-func (o *grantOptions) ended(key string, place tokenfile.Place, err error) error {
+func (o *grantOptions) ended(key string, place tokenfile.Place, proof tokenfile.Proof, err error) error {
 	if !errors.Is(err, lock.ErrNotHeld) && !errors.Is(err, lock.ErrOwnerMismatch) && !errors.Is(err, lock.ErrStale) {
 		return err
 	}
 	if place.IsPrivate {
-		_ = place.Remove() // It proves nothing any more.
+		_ = place.Remove(proof) // It proves nothing any more.
 	}
 	return lost(v1alpha1.FullKeyOf(key), err)
 }

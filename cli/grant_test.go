@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -119,6 +120,26 @@ func TestReleasesItsOwnGrantOnly(t *testing.T) {
 	other.run("acquire", "k")
 	if got := hand.run("release", "k"); got.status != int(failure.NotHeld) || !hand.isHeld("lock:k") {
 		t.Errorf("a later grant of the same owner token was released: %s", got)
+	}
+}
+
+// Another command of the same user may wait for the lock, and keeps its proof in the same file.
+func TestLeavesTheProofOfTheNextGrant(t *testing.T) {
+	hand := newHand(t)
+	hand.run("acquire", "k")
+	hand.backend.SetHooks(locktest.Hooks{After: func(_ context.Context, call locktest.Call) error {
+		if call.Verb == locktest.Release {
+			hand.backend.SetHooks(locktest.Hooks{})
+			if got := hand.run("acquire", "k"); got.status != 0 {
+				t.Error(got)
+			}
+		}
+		return nil
+	}})
+	for range 2 {
+		if got := hand.run("release", "k"); got.status != 0 {
+			t.Error(got)
+		}
 	}
 }
 

@@ -53,10 +53,10 @@ func (o *releaseOptions) run(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	if err := client.Release(ctx, key, proof); err != nil {
-		return o.ended(key, place, err)
+	if err := client.Release(ctx, key, shown(proof)); err != nil {
+		return o.ended(key, place, proof, err)
 	}
-	if err := place.Remove(); err != nil {
+	if err := place.Remove(proof); err != nil {
 		fmt.Fprintf(o.ErrOut, "warning: the owner token, which proves nothing any more, could not be removed: %v\n", err)
 	}
 	fullKey := v1alpha1.FullKeyOf(key)

@@ -61,9 +61,9 @@ func (o *renewOptions) run(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	held, err := client.Resume(ctx, key, proof, lock.WithTTL(o.ttl), lock.WithoutRenewal())
+	held, err := client.Resume(ctx, key, shown(proof), lock.WithTTL(o.ttl), lock.WithoutRenewal())
 	if err != nil {
-		return o.ended(key, place, err)
+		return o.ended(key, place, proof, err)
 	}
 	info := held.Info()
 	if err := held.Detach(); err != nil {

@@ -80,15 +80,20 @@ func (p Place) open() (*os.File, error) {
 	return os.Open(p.Path)
 }
 
-// Remove removes the file. A descriptor has none, and a file that is gone is no error.
-func (p Place) Remove() error {
+// Remove removes the file if it has the proof: by the time that a grant has ended, there may be the proof of the next one. A
+// descriptor has no file, and a file that is gone is no error.
+func (p Place) Remove(proof Proof) error {
 	if p.Descriptor != nil {
 		return nil
 	}
-	if err := os.Remove(p.Path); !errors.Is(err, fs.ErrNotExist) {
-		return err
+	found, err := p.Read()
+	if err == nil && found == proof {
+		err = os.Remove(p.Path)
 	}
-	return nil
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // folders are those that a private place makes, outermost first.

@@ -182,11 +182,24 @@ func TestRemove(t *testing.T) {
 	place := defaultPlace(t)
 	keep(t, place)
 	for range 2 {
-		if err := place.Remove(); err != nil {
+		if err := place.Remove(proof); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := place.Read(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a removed token: %v", err)
+	}
+}
+
+func TestRemovesNoOtherProof(t *testing.T) {
+	place := defaultPlace(t)
+	keep(t, place)
+	former := proof
+	former.FencingToken--
+	if err := place.Remove(former); err != nil {
+		t.Fatal(err)
+	}
+	if read, err := place.Read(); err != nil || read != proof {
+		t.Errorf("after the end of a former grant: %v, %v", read, err)
 	}
 }
