@@ -5,8 +5,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
@@ -18,17 +16,6 @@ var _ = Describe("Freeing a lock", func() {
 		Expect(lockAs(ctx, ann, folder, namespace, "", "acquire", "k", "--reason", "monthly close")).To(succeed("acquired"))
 	})
 
-	forced := func(ctx context.Context) []string {
-		var events corev1.EventList
-		Expect(cluster.Admin.Client.List(ctx, &events, client.InNamespace(namespace))).To(Succeed())
-		var notes []string
-		for _, event := range events.Items {
-			if event.Reason == "ForceReleased" {
-				notes = append(notes, event.Message)
-			}
-		}
-		return notes
-	}
 	expectUntouched := func(ctx context.Context) {
 		GinkgoHelper()
 		Expect(stored(ctx, namespace, "k").Annotations).NotTo(HaveKey(v1alpha1.ForceReleaseReasonAnnotation))
@@ -41,7 +28,7 @@ var _ = Describe("Freeing a lock", func() {
 		Expect(freed).To(succeed("k taken from " + ann.Name + " by force"))
 		Expect(freed.ErrOut).To(And(ContainSubstring(ann.Name), ContainSubstring("monthly close"), ContainSubstring("[y/N]")))
 		Expect(stored(ctx, namespace, "k")).To(BeNil())
-		Eventually(forced).WithContext(ctx).WithTimeout(timeout).Should(ConsistOf(ContainSubstring("worker-7 lost its disk")))
+		Eventually(forcedReasons).WithArguments(namespace).WithContext(ctx).WithTimeout(timeout).Should(Equal(map[string]string{"k": "worker-7 lost its disk"}))
 	})
 
 	DescribeTable("does nothing when the answer is", func(ctx context.Context, answer string, status int) {
@@ -74,7 +61,7 @@ var _ = Describe("Freeing a lock", func() {
 		Expect(freed).To(succeed("k released"))
 		Expect(freed.Out + freed.ErrOut).NotTo(ContainSubstring("force"))
 		Expect(stored(ctx, namespace, "k")).To(BeNil())
-		Expect(forced(ctx)).To(BeEmpty())
+		Expect(forcedReasons(ctx, namespace)).To(BeEmpty())
 	})
 
 	It("leaves a later grant alone", func(ctx context.Context) {

@@ -40,8 +40,8 @@ var (
 	// ann and bob may take locks and change workloads, chief may also end locks of others, and guest may
 	// only look.
 	ann, bob, chief, guest fixture.Identity
-	// open serves all callers the locks of the namespace default, and closed those with tokens.
-	open, closed string
+	// open serves all callers the locks of the namespace default. Closed, and rival, another replica of it, serve those with tokens.
+	open, closed, rival string
 	// homes is the folder of all homes.
 	homes string
 )
@@ -57,7 +57,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 	fixture.StartOperator(ctx, operator.Kubectl, append(cluster.WebhookFlags(host, port, certDir),
 		"--components=controller,webhook", "--guards", "--leader-elect=false", "--leader-election-namespace="+testenv.OperatorNamespace)...)
-	open, closed = cluster.StartFacade(ctx, "default"), cluster.StartFacade(ctx, "")
+	open, closed, rival = cluster.StartFacade(ctx, "default"), cluster.StartFacade(ctx, ""), cluster.StartFacade(ctx, "")
 	for role, user := range map[string]*fixture.Identity{"edit": &ann, "admin": &chief, "view": &guest} {
 		*user = cluster.Identity(role + "-user")
 		bind(ctx, role, user.Name)
@@ -140,6 +140,22 @@ func stored(ctx context.Context, namespace, key string) *v1alpha1.Lock {
 	}
 	Expect(err).NotTo(HaveOccurred())
 	return found
+}
+
+// forcedReasons returns why locks of the namespace were released by force, by their names, as events tell.
+func forcedReasons(ctx context.Context, namespace string) map[string]string {
+	GinkgoHelper()
+	var events corev1.EventList
+	Expect(cluster.Admin.Client.List(ctx, &events, client.InNamespace(namespace))).To(Succeed())
+	reasons := map[string]string{}
+	for _, event := range events.Items {
+		if event.Reason == "ForceReleased" {
+			_, by, _ := strings.Cut(event.Message, "by force by ")
+			_, reason, _ := strings.Cut(by, ": ")
+			reasons[event.InvolvedObject.Name] += reason
+		}
+	}
+	return reasons
 }
 
 // expectNoToken fails if the owner token of a lock was printed.

@@ -103,7 +103,7 @@ func (s *Subject[G]) makeAtOnce(ctx context.Context, round int, random *rand.Ran
 	if hasWaiter {
 		granted = s.Wait(ctx, held)
 	}
-	calls := [2]Call[G]{first, second}
+	calls, known := [2]Call[G]{first, second}, [2]G{held, elsewhere}
 	prepared := [2]func() string{first.Prepare(ctx, held), second.Prepare(ctx, elsewhere)}
 	late, later := time.Duration(random.Int64N(int64(s.Spread)+1)), random.IntN(2)
 	var answers [2]string // Empty if a call fails.
@@ -124,7 +124,7 @@ func (s *Subject[G]) makeAtOnce(ctx context.Context, round int, random *rand.Ran
 	Expect(err).NotTo(HaveOccurred(), what)
 	for index, each := range calls {
 		if each.Took != "" && answers[index] == each.Took && each.GiveBack != nil {
-			each.GiveBack(ctx, held)
+			each.GiveBack(ctx, known[index])
 		}
 	}
 	name := ""
