@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/session"
-	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/test/support/golden"
 )
 
@@ -122,23 +120,6 @@ func TestList(t *testing.T) {
 			got := run(t, session.Options{Cluster: fakeCluster(payments()...)}, append([]string{"list"}, test.args...)...)
 			golden.Check(t, "list/"+test.name+".txt", fmt.Sprintf("%s--- status %d\n", got, got.status))
 		})
-	}
-}
-
-// The heartbeat of the operator is noise among the locks of all namespaces.
-func TestListsTheHeartbeatOnlyIfAskedForIt(t *testing.T) {
-	cluster := fakeCluster(append(payments(), heldLock("shop", engine.HeartbeatKey, nil))...)
-	for _, test := range []struct {
-		args []string
-		want bool
-	}{
-		{[]string{"list", "-A"}, false}, {[]string{"top", "-A"}, false}, {[]string{"list", "-A", "-o", "wide"}, true},
-		{[]string{"list", "-A", "-o", "name"}, true}, {[]string{"list", "-n", "shop"}, true}, {[]string{"top", "-n", "shop"}, true},
-	} {
-		got := run(t, session.Options{Cluster: cluster}, test.args...)
-		if isListed := strings.Contains(got.out, "heartbeat"); isListed != test.want || got.status != 0 {
-			t.Errorf("%v: %s", test.args, got)
-		}
 	}
 }
 

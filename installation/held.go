@@ -21,9 +21,9 @@ const pageSize = 500
 
 // Held returns a line for each Job that the operator has not let go of and for each lock that is held, in
 // all namespaces. Without the operator such a Job waits forever, or cannot be deleted, and such a lock
-// cannot be renewed. Locks for which isOperators reports true are left out, such as the heartbeat. Without the definition of Locks none is held. Now should
+// cannot be renewed. Without the definition of Locks none is held. Now should
 // follow the API server's clock.
-func Held(ctx context.Context, reader client.Reader, now clock.PassiveClock, isOperators func(*v1alpha1.Lock) bool) ([]string, error) {
+func Held(ctx context.Context, reader client.Reader, now clock.PassiveClock) ([]string, error) {
 	var lines []string
 	err := eachPage(ctx, reader, func(page *batchv1.JobList) {
 		for i := range page.Items {
@@ -39,7 +39,7 @@ func Held(ctx context.Context, reader client.Reader, now clock.PassiveClock, isO
 	err = eachPage(ctx, reader, func(page *v1alpha1.LockList) {
 		for i := range page.Items {
 			lock := &page.Items[i]
-			if !isOperators(lock) && !rules.Expired(lock, now.Now()) {
+			if !rules.Expired(lock, now.Now()) {
 				lines = append(lines, fmt.Sprintf("Lock %s/%s is held by %q until %s", lock.Namespace, lock.Name, lock.Spec.Holder, lock.Spec.ExpireTime.UTC().Format(time.RFC3339)))
 			}
 		}

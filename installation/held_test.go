@@ -52,7 +52,7 @@ func (p *pages) List(_ context.Context, list client.ObjectList, options ...clien
 
 func held(t *testing.T, reader *pages) []string {
 	t.Helper()
-	lines, err := Held(t.Context(), reader, clocktesting.NewFakePassiveClock(now), func(lock *v1alpha1.Lock) bool { return lock.Name == "heartbeat" })
+	lines, err := Held(t.Context(), reader, clocktesting.NewFakePassiveClock(now))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestHeld(t *testing.T) {
 	lines := held(t, &pages{
 		jobs: []batchv1.Job{job("plain"), job("waiting", v1alpha1.LockFinalizer), job("other", "example.com/other"), job("second", v1alpha1.LockFinalizer)},
 		locks: []v1alpha1.Lock{
-			lockUntil("held", now.Add(time.Second)), lockUntil("expired", now), lockUntil("heartbeat", now.Add(time.Second)), lockUntil("other", now.Add(time.Hour)),
+			lockUntil("held", now.Add(time.Second)), lockUntil("expired", now), lockUntil("other", now.Add(time.Hour)),
 		},
 	})
 	want := []string{
@@ -107,7 +107,7 @@ func TestHeldWithoutTheDefinition(t *testing.T) {
 // What cannot be read may be held.
 func TestHeldWithoutAnAnswer(t *testing.T) {
 	down := errors.New("down")
-	if _, err := Held(t.Context(), &pages{err: down}, clocktesting.NewFakePassiveClock(now), nil); !errors.Is(err, down) {
+	if _, err := Held(t.Context(), &pages{err: down}, clocktesting.NewFakePassiveClock(now)); !errors.Is(err, down) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -16,10 +16,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"forrst.dev/lock-operator/api/v1alpha1"
 	facadeclient "forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/installation"
-	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
@@ -106,7 +104,6 @@ func readAuthority(file string) (*x509.CertPool, error) {
 
 // checkReleased fails, and says why, if something would be left behind without the operator.
 func checkReleased(ctx context.Context, flags *flag.FlagSet, arguments []string, output io.Writer) error {
-	namespace := flags.String("namespace", "", "The namespace of the operator.")
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
@@ -120,10 +117,7 @@ func checkReleased(ctx context.Context, flags *flag.FlagSet, arguments []string,
 	if err != nil {
 		return err
 	}
-	isHeartbeat := func(lock *v1alpha1.Lock) bool {
-		return lock.Namespace == *namespace && lock.Spec.Key == engine.HeartbeatKey
-	}
-	held, err := installation.Held(ctx, reader, now, isHeartbeat)
+	held, err := installation.Held(ctx, reader, now)
 	if err != nil {
 		return err
 	}

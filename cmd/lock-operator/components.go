@@ -39,8 +39,8 @@ func cacheComponentCheck(informers cache.Cache, locks *engine.Engine) func(conte
 		if !informers.WaitForCacheSync(ctx) {
 			return fmt.Errorf("%w: the cache has not caught up with the API server yet", forrst.ErrDegraded)
 		}
-		if behind := locks.WatchState().BehindFor; behind > 0 {
-			return fmt.Errorf("%w: the watch of locks has been behind for %s", forrst.ErrDegraded, behind)
+		if closed := locks.WatchState().ClosedFor; closed > 0 {
+			return fmt.Errorf("%w: the watch of locks has been closed for %s", forrst.ErrDegraded, closed)
 		}
 		return nil
 	}

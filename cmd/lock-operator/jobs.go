@@ -28,9 +28,6 @@ func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, el
 	if err := manager.Add(engine); err != nil {
 		return nil, err
 	}
-	if err := addHeartbeat(manager, settings, now, engine); err != nil {
-		return nil, err
-	}
 	locks, err := joinLines(manager, settings, engine, now)
 	if err != nil {
 		return nil, err

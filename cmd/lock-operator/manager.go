@@ -329,8 +329,6 @@ func newEngine(manager ctrl.Manager, settings options, now clock.WithTicker, nam
 		Objects:            objects.Locks,
 		Informer:           informer,
 		Stream:             settings.lockWatch,
-		MaxWatchSilence:    engine.DefaultMaxWatchSilence,
-		HeartbeatNamespace: settings.leaderElectionNamespace,
 		Limits:             settings.limits,
 		ClockSkewAllowance: settings.clockSkewAllowance,
 		Clock:              now,

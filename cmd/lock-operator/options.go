@@ -94,7 +94,7 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.metricsCertDir, "metrics-cert-dir", "", "The folder with tls.crt and tls.key of the metrics, read again when they change. Empty for a certificate that the process signs itself.")
 	flags.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "The address of /healthz and /readyz; 0 to serve none.")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "Run the controllers on one replica at a time.")
-	flags.StringVar(&o.leaderElectionNamespace, "leader-election-namespace", "", "The namespace of the leader's Lease and of the heartbeat lock; empty for that of the operator's service account.")
+	flags.StringVar(&o.leaderElectionNamespace, "leader-election-namespace", "", "The namespace of the leader's Lease; empty for that of the operator's service account.")
 	flags.StringVar(&o.operatorUser, "operator-user", "", "The user name of this process, as the webhook configuration names it; empty to ask the API server.")
 	flags.StringVar(&o.facadeUser, "facade-user", "", "The user name of the process with the façade, whose writes of locks the webhook does not judge; empty if it is that of this process.")
 	flags.StringVar(&o.controllersUser, "controllers-user", "", "The user name of the process with the controllers, whose writes of locks and Jobs the webhook does not judge, and whose Jobs the façade lets stand in its lines; empty if it is that of this process.")

@@ -186,9 +186,6 @@ func TestDeploymentsUseFlagsThatExist(t *testing.T) {
 			if settings.components != component {
 				t.Errorf("runs %q, want %q alone", settings.components, component)
 			}
-			if settings.leaderElectionNamespace == "" {
-				t.Error("a lock of any namespace that is named like the heartbeat counts as it")
-			}
 			// The manager needs some time besides the timeouts of its components.
 			const slack = 5 * time.Second
 			period := deployment.Spec.Template.Spec.TerminationGracePeriodSeconds

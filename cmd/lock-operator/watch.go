@@ -11,13 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/controllers/heartbeat"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/metric"
 	"forrst.dev/lock-operator/lock/servertime"
@@ -58,43 +56,9 @@ func newRESTMapper(config *rest.Config, client *http.Client) (apimeta.RESTMapper
 	return apimeta.FirstHitRESTMapper{MultiRESTMapper: apimeta.MultiRESTMapper{known, discovered}}, nil
 }
 
-// addHeartbeat makes the watches of locks show something all the time, in all replicas. Without a
-// namespace of its own, the process leaves that to others.
-func addHeartbeat(manager ctrl.Manager, settings options, now clock.WithTicker, locks *engine.Engine) error {
-	log := manager.GetLogger().WithName("heartbeat")
-	if settings.leaderElectionNamespace == "" {
-		log.Info("The operator has no namespace, so it does not renew the heartbeat lock; see --leader-election-namespace")
-		return nil
-	}
-	objects, err := engine.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
-	if err != nil {
-		return err
-	}
-	informer, err := lockInformer(manager)
-	if err != nil {
-		return err
-	}
-	beat, err := heartbeat.New(heartbeat.Options{
-		Namespace: settings.leaderElectionNamespace,
-		Holder:    settings.operatorUser,
-		Objects:   objects.Locks(settings.leaderElectionNamespace),
-		Locks:     locks,
-		Informer:  informer,
-		Digests:   settings.lockWatch,
-		Limits:    settings.limits,
-		Clock:     now,
-		Logger:    log,
-	})
-	if err != nil {
-		return err
-	}
-	return manager.Add(beat)
-}
-
 // watchCheck fails until the API server has answered this replica, and while it cannot watch locks though the
 // API server answers it. It does not wait until all locks are listed: what decides about a lock is etcd. If
-// the API server is away later, no other replica would do better. A watch that is open but silent or late does
-// not count: if the heartbeat is missing, all replicas would be unready at once, though they serve.
+// the API server is away later, no other replica would do better.
 func watchCheck(locks *engine.Engine, now clock.PassiveClock) healthz.Checker {
 	return func(*http.Request) error {
 		state := locks.WatchState()
@@ -112,7 +76,5 @@ func watchCheck(locks *engine.Engine, now clock.PassiveClock) healthz.Checker {
 func registerWatchMetrics(locks *engine.Engine, name string) error {
 	labels := prometheus.Labels{"engine": name}
 	return metric.Register(metrics.Registry,
-		metric.WatchSilence.GaugeFunc(labels, func() float64 { return locks.WatchState().Silence.Seconds() }),
-		metric.WatchBehind.GaugeFunc(labels, func() float64 { return locks.WatchState().BehindFor.Seconds() }),
-		metric.WatchDiffering.CounterFunc(labels, func() float64 { return float64(locks.WatchState().Differing) }))
+		metric.WatchClosed.GaugeFunc(labels, func() float64 { return locks.WatchState().ClosedFor.Seconds() }))
 }

@@ -46,7 +46,7 @@ func (local) Lines(context.Context, string, v1alpha1.FullKey, int) (lines []lock
 
 func (local) IsRunning() bool { return true }
 
-func (local) Lag() (isLost bool, silence time.Duration) { return false, 0 }
+func (local) HasLostTouch() bool { return false }
 
 func (local) Now() time.Time { return time.Now() }
 

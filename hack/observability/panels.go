@@ -98,10 +98,7 @@ var jobs = row{"Jobs under locks", []panel{
 }}
 
 var health = row{"Health of the operator", []panel{
-	{title: "Age of the watch", text: "A second is normal.", kind: graph, unit: seconds, queries: []query{
-		{`max by (pod, engine) (lock_operator_watch_silence_seconds)`, "{{pod}} {{engine}}"}}},
-	{title: "Watch not trusted for", kind: graph, unit: seconds, queries: []query{{`max by (pod, engine) (lock_operator_watch_behind_seconds)`, "{{pod}} {{engine}}"}}},
-	{title: "Watches that differ", kind: graph, unit: perSecond, queries: []query{{`sum by (pod, engine) (rate(lock_operator_watch_differing_total[$__rate_interval]))`, "{{pod}} {{engine}}"}}},
+	{title: "Watch closed for", kind: graph, unit: seconds, queries: []query{{`max by (pod, engine) (lock_operator_watch_closed_seconds)`, "{{pod}} {{engine}}"}}},
 	{title: "Replicas that share lines", text: "Others that a replica of the façade knows, and those that it reaches. Both are 0 with one replica.", kind: graph, unit: count, queries: []query{
 		{`max(lock_operator_facade_peers{state="ready"})`, "known"}, {`min(lock_operator_facade_peers{state="connected"})`, "reached by each"}}},
 	{title: "Clock of the API server, less the local one", kind: graph, unit: seconds, queries: []query{

@@ -33,23 +33,12 @@ type Options struct {
 	// Objects returns the requests in a namespace, usually [ObjectClient.Locks]. Required.
 	Objects func(namespace string) Objects
 	// Informer reports changes to Locks. The caller runs it. If it is a [KeyInformer], the engine
-	// tells it which locks are in use. Nil means that each queue reads its lock about once a second,
+	// tells it which locks are in use. Nil means that each queue reads its lock about twice a second,
 	// and that [Engine.Watch] is unsupported.
 	Informer Informer
 	// Stream is the stream of the informer. While its watch is closed, the head of each queue
-	// reads its lock about once a second. Nil means that the engine cannot tell.
+	// reads its lock about twice a second. Nil means that the engine cannot tell.
 	Stream *WatchStream
-	// MaxWatchSilence is for how long the informer may show nothing new until the engine takes its
-	// watch for stuck and reads as if it were closed, usually [DefaultMaxWatchSilence]. It counts
-	// once the informer has shown the lock of [HeartbeatKey]. Zero, or no Stream, means that
-	// silence proves nothing.
-	MaxWatchSilence time.Duration
-	// HeartbeatNamespace is the namespace of the lock of [HeartbeatKey], usually the operator's. In
-	// any other, a lock with that key proves nothing. Empty means that the namespace is not known,
-	// and that the key is enough: a tenant that takes a lock with this key and lets it go then makes
-	// the engine read as if the watch were stuck. The heartbeat then does not show, either, that the
-	// watch has lost a change: the informer must show all namespaces for that.
-	HeartbeatNamespace string
 	// Limits bounds the grants. Required.
 	Limits rules.Limits
 	// IsAdmitted says that the engine's writes pass the admission of Locks, since its identity is
@@ -87,7 +76,8 @@ type Options struct {
 // Engine is the [lock.Backend] that sends requests to the API server. An uncontended acquire is
 // one write and no read. So are a release and a renewal through the engine that acquired, and a
 // hand-off between two of its callers. Waiting callers send no requests, except that the first of
-// a queue reads the lock now and then in case the watch has lost an event. Safe for concurrent use.
+// a queue reads the lock every five seconds, since the watch may not have shown its end. An engine makes 200 such
+// reads a second at most; with more queues than that allows, each reads less often. Safe for concurrent use.
 //
 // An engine must be started: [Engine.Start] owns the goroutines that finish operations after their
 // callers have left.
@@ -105,9 +95,9 @@ type Engine struct {
 	observer  observe.Observer
 	// tellRelease is the function of OnRelease, or nil.
 	tellRelease func(context.Context, *v1alpha1.Lock)
-	// maxPerNamespace, heartbeatNamespace, isAdmitted, isValidated and hasInformer are as in Options.
+	// stream, maxPerNamespace, isAdmitted, isValidated and hasInformer are as in Options.
+	stream                               *WatchStream
 	maxPerNamespace                      int
-	heartbeatNamespace                   string
 	isAdmitted, isValidated, hasInformer bool
 	// keyInformer is the informer if it reports only the locks in use; nil if it reports all.
 	keyInformer KeyInformer
@@ -127,7 +117,6 @@ type Engine struct {
 	stop    context.CancelFunc
 
 	lockCache *lockCache
-	trust     *trust
 	queues    *queues
 	grants    *grants
 	orphans   *orphans
@@ -184,16 +173,15 @@ func New(options Options) (*Engine, error) {
 		observer:  observe.OrNothing(options.Observer),
 		lists:     semaphore.NewWeighted(maxListed),
 
-		maxPerNamespace:    options.MaxPerNamespace,
-		heartbeatNamespace: options.HeartbeatNamespace,
-		isAdmitted:         options.IsAdmitted,
-		isValidated:        options.IsValidated,
-		hasInformer:        options.Informer != nil,
-		started:            make(chan struct{}),
+		stream:          options.Stream,
+		maxPerNamespace: options.MaxPerNamespace,
+		isAdmitted:      options.IsAdmitted,
+		isValidated:     options.IsValidated,
+		hasInformer:     options.Informer != nil,
+		started:         make(chan struct{}),
 	}
 	engine.objects = func(namespace string) Objects { return noted{options.Objects(namespace), engine, namespace} }
 	engine.working, engine.stop = context.WithCancel(context.Background())
-	engine.trust = newTrust(options.Stream, options.MaxWatchSilence, servertime.Timers(options.Clock))
 	engine.lockCache = newLockCache(engine.shown, func(name types.NamespacedName) { engine.queues.forgotten(name) })
 	engine.grants = newGrants(engine.lockCache.get)
 	engine.queues = newQueues(engine.lockCache.get, maxSpread(options.IsAdmitted))
@@ -219,13 +207,7 @@ func New(options Options) (*Engine, error) {
 
 // shown takes in a change that the informer has shown.
 func (e *Engine) shown(name types.NamespacedName, change lock.Change) {
-	isOurs := e.heartbeatNamespace == "" || name.Namespace == e.heartbeatNamespace
-	isHeartbeat := isOurs && name.Name == heartbeatName
-	e.trust.hear(isHeartbeat, e.ageOf(change))
 	e.queues.changed(name, change, e.clock.Now())
-	if isHeartbeat && e.heartbeatNamespace != "" && e.trust.hasLost(change) {
-		e.queues.doubt(e.clock.Now())
-	}
 	if change.IsGone {
 		e.grants.forget(name, change.Lock.UID)
 		return
@@ -250,9 +232,7 @@ func (e *Engine) Start(ctx context.Context) error {
 			e.lockCache.complete()
 		}
 	})
-	informers.Go(func() {
-		e.trust.run(e.working, func(isTrusted, isPaced bool) { e.queues.setTrust(isTrusted, isPaced, e.clock.Now()) })
-	})
+	informers.Go(func() { e.followWatch(e.working) })
 	defer informers.Wait()
 	defer e.stop()
 	for range orphanWorkers {

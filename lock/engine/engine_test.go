@@ -35,11 +35,9 @@ func start(t *testing.T, etcd *etcd) *engine.Engine {
 // what ends it and waits until it has ended.
 func startStoppable(t *testing.T, etcd *etcd) (running *engine.Engine, stop func()) {
 	t.Helper()
-	etcd.beat(t)
 	return run(t, engine.Options{
 		Objects: etcd.locks, Limits: rules.DefaultLimits(), ClockSkewAllowance: time.Second,
-		Informer: etcd, Stream: engine.NewTestStream(t).WatchStream, MaxWatchSilence: engine.DefaultMaxWatchSilence,
-		HeartbeatNamespace: heartbeatNamespace,
+		Informer: etcd, Stream: engine.NewTestStream(t).WatchStream,
 	})
 }
 

@@ -265,11 +265,6 @@ func TestGrantsThroughTheLineAreTimed(t *testing.T) {
 	})
 }
 
-func isLost(at *engine.Engine) bool {
-	is, _ := at.Lag()
-	return is
-}
-
 // An engine whose requests fail tells so, so that another one serves those that wait; after a while it may be
 // tried again.
 func TestAnEngineWhoseRequestsFailIsLost(t *testing.T) {
@@ -285,7 +280,7 @@ func losesEngine(t *testing.T, failure error) {
 		etcd := newEtcd()
 		at := start(t, etcd)
 		acquire(t, at, by("a"))
-		if isLost(at) {
+		if at.HasLostTouch() {
 			t.Error("behind without a failure")
 		}
 		etcd.inject(faults{before: always(failure)})
@@ -293,14 +288,14 @@ func losesEngine(t *testing.T, failure error) {
 		answers := make(chan answer, 1)
 		queueUp(ctx, t, at, waiting("b", time.Hour), answers)
 		pass(35 * time.Second) // The lock has expired.
-		if !isLost(at) {
+		if !at.HasLostTouch() {
 			t.Error("not behind although requests fail")
 		}
 		leave()
 		<-answers
 		etcd.inject(faults{})
 		pass(6 * time.Second)
-		if isLost(at) {
+		if at.HasLostTouch() {
 			t.Error("behind for ever")
 		}
 	})

@@ -47,8 +47,6 @@ type etcd struct {
 	// handlers receive every change; see AddEventHandler.
 	handlers []cache.ResourceEventHandler
 	isMute   bool
-	// isBeating says that the watch shows a heartbeat; see beat.
-	isBeating bool
 }
 
 // AddEventHandler implements [lock.Informer]: it tells of changes at once, unless the
@@ -67,34 +65,6 @@ func (e *etcd) mute(isMute bool) {
 	e.isMute = isMute
 }
 
-// beat tells of the heartbeat each period until the test ends, unless the watch is down.
-func (e *etcd) beat(t *testing.T) {
-	t.Helper()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.isBeating {
-		return
-	}
-	e.isBeating = true
-	meta := metav1.ObjectMeta{Namespace: heartbeatNamespace, Name: "lock-operator--heartbeat"}
-	beat := time.NewTicker(engine.HeartbeatPeriod)
-	go func() {
-		for {
-			select {
-			case <-t.Context().Done():
-				beat.Stop()
-				return
-			case <-beat.C:
-			}
-			renewed := v1alpha1.NewTimestamp(time.Now())
-			heartbeat := &v1alpha1.Lock{ObjectMeta: meta, Spec: v1alpha1.LockSpec{RenewTime: &renewed}}
-			e.mu.Lock()
-			e.tell(func(handler cache.ResourceEventHandler) { handler.OnUpdate(nil, heartbeat) })
-			e.mu.Unlock()
-		}
-	}()
-}
-
 func (e *etcd) tell(event func(cache.ResourceEventHandler)) {
 	if e.isMute {
 		return
@@ -111,9 +81,6 @@ type faults struct {
 	// after is called behind a request that happened; an error replaces its answer.
 	after func(verb string) error
 }
-
-// heartbeatNamespace is where the heartbeat lock is.
-const heartbeatNamespace = "forrst-system"
 
 func newEtcd() *etcd { return &etcd{objects: map[string]*v1alpha1.Lock{}} }
 
@@ -377,6 +344,11 @@ func (e *etcd) made() []string {
 	made := e.requests
 	e.requests = nil
 	return made
+}
+
+// writes is made without the reads, of which each queue makes one every five seconds.
+func (e *etcd) writes() []string {
+	return slices.DeleteFunc(e.made(), func(verb string) bool { return verb == "get" })
 }
 
 // once returns a hook that fails the first request of a verb.

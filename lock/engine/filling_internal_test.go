@@ -56,8 +56,8 @@ func TestAFirstListDoesNotCountAsAClosedWatch(t *testing.T) {
 	later := stream.clock.Now().Add(maxFirstList / 2)
 	want := func(isReached, isClosed bool, when string) {
 		t.Helper()
-		if reached, closed := stream.filling(later); reached != isReached || closed > 0 != isClosed {
-			t.Errorf("%s: reached is %t, closed for %s", when, reached, closed)
+		if state := stream.watchState(later); state.IsUnanswered == isReached || state.ClosedFor > 0 != isClosed {
+			t.Errorf("%s: %+v", when, state)
 		}
 	}
 	want(false, true, "without an answer")

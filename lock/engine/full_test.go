@@ -18,11 +18,9 @@ import (
 // startFull returns an engine that permits two locks in a namespace.
 func startFull(t *testing.T, etcd *etcd) *engine.Engine {
 	t.Helper()
-	etcd.beat(t)
 	return startWith(t, engine.Options{
 		Objects: etcd.locks, Limits: rules.DefaultLimits(), ClockSkewAllowance: time.Second, MaxPerNamespace: 2,
-		Informer: etcd, Stream: engine.NewTestStream(t).WatchStream, MaxWatchSilence: engine.DefaultMaxWatchSilence,
-		HeartbeatNamespace: heartbeatNamespace,
+		Informer: etcd, Stream: engine.NewTestStream(t).WatchStream,
 	})
 }
 

@@ -32,11 +32,10 @@ func startObserved(t *testing.T, etcd *etcd) (*engine.Engine, *prometheus.Regist
 	if err != nil {
 		t.Fatal(err)
 	}
-	etcd.beat(t)
 	running := startWith(t, engine.Options{
 		Objects: etcd.locks, Limits: rules.DefaultLimits(), ClockSkewAllowance: time.Second,
-		Informer: etcd, Stream: engine.NewTestStream(t).WatchStream, MaxWatchSilence: engine.DefaultMaxWatchSilence,
-		HeartbeatNamespace: heartbeatNamespace, Observer: metrics.Observer(audit.Facade),
+		Informer: etcd, Stream: engine.NewTestStream(t).WatchStream,
+		Observer: metrics.Observer(audit.Facade),
 	})
 	if err := metrics.Watch(audit.Facade, running.Waits); err != nil {
 		t.Fatal(err)
@@ -398,7 +397,6 @@ func TestUnansweredWritesAreCountedByOutcome(t *testing.T) {
 func TestLateRenewalsAreRecordedAsSuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
-		etcd.beat(t)
 		records := &audittest.Recorder{}
 		running := startWith(t, engine.Options{Objects: etcd.locks, Limits: rules.DefaultLimits(), Informer: etcd, Audit: records})
 		acquire(t, running, by("a"))

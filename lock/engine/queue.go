@@ -37,7 +37,8 @@ type queues struct {
 	mu        sync.Mutex
 	byName    map[types.NamespacedName]*queue
 	isStopped bool
-	watch     watchTrust
+	// closedAt is since when the watch has been closed; zero while it is open, or the engine cannot tell.
+	closedAt time.Time
 	// due are the queues whose rechecks wait for their turn, first in, first out.
 	due list.List
 	// nextRead is when the next recheck may be made.
@@ -56,22 +57,12 @@ type queues struct {
 	kept places.Kept
 }
 
-// watchTrust is what the rechecks of all queues depend on.
-type watchTrust struct {
-	// isTrusted says that the watch has proven itself alive, or that the engine cannot tell.
-	isTrusted bool
-	// isPaced says that the watch would not be trusted if it showed nothing for some time.
-	isPaced bool
-	// lostAt is when the watch ceased to be trusted.
-	lostAt time.Time
-}
-
 func newQueues(seen func(types.NamespacedName) *v1alpha1.Lock, maxSpread time.Duration) *queues {
 	return &queues{
 		seen: seen, granted: func(types.NamespacedName) types.UID { return "" }, random: rand.Float64, maxSpread: maxSpread,
 		byName: map[types.NamespacedName]*queue{}, ended: map[types.NamespacedName]remains{},
 		ending: map[types.NamespacedName]*v1alpha1.Lock{}, expected: map[types.NamespacedName]chan struct{}{},
-		watch: watchTrust{isTrusted: true}, sweepEndedAt: minSweep,
+		sweepEndedAt: minSweep,
 	}
 }
 
@@ -181,7 +172,7 @@ func (q *queues) begin(name types.NamespacedName, now time.Time, newest newestSt
 	}
 	if seen != nil {
 		begun.seen.update(lock.Change{Lock: seen}, true)
-		if isOwn && q.watch.isTrusted {
+		if isOwn && q.closedAt.IsZero() {
 			q.proven(begun, now)
 		}
 	}
@@ -229,29 +220,16 @@ func (q *queues) hasObserved(current *v1alpha1.Lock) bool {
 	return seen != nil && seen.UID == current.UID
 }
 
-// setTrust records what is known of the watch. The heads look at once how far they may rely on it.
-func (q *queues) setTrust(isTrusted, isPaced bool, now time.Time) {
+// setWatch records whether the watch is closed. When it is, the heads look at once how far they may rely on it.
+func (q *queues) setWatch(isClosed bool, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	isLost := q.watch.isTrusted && !isTrusted
-	q.watch.isTrusted, q.watch.isPaced = isTrusted, isPaced
-	if !isLost {
+	if !isClosed {
+		q.closedAt = time.Time{}
 		return
 	}
-	q.watch.lostAt = now
+	q.closedAt = now
 	for _, queue := range q.byName {
-		queue.signal()
-	}
-}
-
-// doubt records that the watch may have lost a change of any lock: each head reads its lock again.
-func (q *queues) doubt(now time.Time) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, queue := range q.byName {
-		if queue.rechecks.doubtedAt.IsZero() {
-			queue.rechecks.doubtedAt = now
-		}
 		queue.signal()
 	}
 }
@@ -324,7 +302,7 @@ func (q *queues) changed(name types.NamespacedName, change lock.Change, now time
 	wasHeld := queue.seen.lock != nil
 	if queue.seen.update(change, true) {
 		queue.backoff = backoffState{}
-		q.proven(queue, now)
+		queue.shown(now)
 		switch {
 		case wasHeld && change.IsGone:
 			q.freed(queue, now)

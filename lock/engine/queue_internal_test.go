@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -243,25 +244,28 @@ func TestWhetherTheInformerHasShownALockIsDecidedUnderTheMutex(t *testing.T) {
 	}
 }
 
-func TestForHowLongAWatchIsTrusted(t *testing.T) {
+func TestWhenAWatchCountsAsClosed(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	cases := map[string]struct {
-		known evidence
-		want  time.Duration
+	for title, test := range map[string]struct {
+		isOpen bool
+		since  time.Time
+		want   time.Duration
 	}{
-		"open, without a heartbeat":     {evidence{isOpen: true, since: ago(time.Hour)}, math.MaxInt64},
-		"open, with a heartbeat":        {evidence{isOpen: true, since: ago(time.Hour), isPaced: true, heard: ago(time.Second)}, DefaultMaxWatchSilence - time.Second},
-		"open, without the heartbeat":   {evidence{isOpen: true, since: ago(time.Hour), isPaced: true, heard: ago(2 * time.Second)}, DefaultMaxWatchSilence - 2*time.Second},
-		"opened anew and not heard yet": {evidence{isOpen: true, since: now, isPaced: true, heard: ago(2 * time.Second)}, DefaultMaxWatchSilence - 2*time.Second},
-		"just closed":                   {evidence{since: now, isPaced: true, heard: now}, reopenGrace},
-		"closed":                        {evidence{since: ago(time.Second), isPaced: true, heard: now}, reopenGrace - time.Second},
-	}
-	for title, test := range cases {
+		"open":        {true, now.Add(-time.Hour), math.MaxInt64},
+		"just closed": {false, now, reopenGrace},
+		"closed":      {false, now.Add(-time.Second), reopenGrace - time.Second},
+	} {
 		t.Run(title, func(t *testing.T) {
-			if got := test.known.trustedFor(now, DefaultMaxWatchSilence); got != test.want {
+			stream := NewWatchStream(clocktesting.NewFakeClock(test.since), logr.Discard())
+			opened := stream.stream(watch.NewFake(), metav1.ListOptions{})
+			if !test.isOpen {
+				opened.Stop()
+			}
+			stream.clock = clocktesting.NewFakeClock(now)
+			if got := stream.untilClosed(now); got != test.want {
 				t.Errorf("%v, want %v", got, test.want)
 			}
+			opened.Stop()
 		})
 	}
 }
@@ -273,7 +277,7 @@ func TestARecheckThatFailsLeavesTheHandOffUnderWayAlone(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	held.Spec.ExpireTime = new(v1alpha1.NewTimestamp(now.Add(10 * time.Second)))
 	q, queue := queueOf(held)
-	q.watch.isTrusted = false
+	q.closedAt = now
 	queue.rechecks = rechecks{}
 	if step := q.next(queue, now, 0); !step.isRecheck {
 		t.Fatalf("%+v is no recheck", step)
@@ -341,48 +345,22 @@ func TestTheNextWaiterIsSeenToWhenTheHeadLeaves(t *testing.T) {
 	}
 }
 
-// A watch that shows each heartbeat late from its beginning on is not trusted.
-func TestAWatchThatIsLateFromTheBeginningIsNotTrusted(t *testing.T) {
-	clock := clocktesting.NewFakeClock(time.Now())
-	trust := newTrust(nil, DefaultMaxWatchSilence, clock)
-	for range 10 {
-		trust.hear(true, DefaultMaxWatchSilence+time.Second)
-		clock.Step(HeartbeatPeriod)
-	}
-	known := evidence{isOpen: true, since: clock.Now().Add(-time.Hour), isPaced: trust.isPaced, heard: trust.heard}
-	if left := known.trustedFor(clock.Now(), DefaultMaxWatchSilence); left > 0 {
-		t.Errorf("it is trusted for %s", left)
-	}
-}
-
-// What a clock said while it was an hour ahead proves nothing after it was set back.
-func TestAWatchIsNotTrustedByAClockThatWasSetBack(t *testing.T) {
+// What a clock said while it was an hour ahead counts no more after it was set back.
+func TestAWatchIsNotOpenByAClockThatWasSetBack(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	wrong := now.Add(time.Hour)
-	local := clocktesting.NewFakeClock(wrong)
+	local := clocktesting.NewFakeClock(now.Add(time.Hour))
 	stream := NewWatchStream(local, logr.Discard())
 	stream.stream(watch.NewFake(), metav1.ListOptions{}).Stop()
-	trust := newTrust(stream, DefaultMaxWatchSilence, local)
-	trust.hear(true, 0)
-
 	local.SetTime(now)
-	if known := trust.evidence(); known.heard.After(now) || known.since.After(now) {
-		t.Errorf("heard at %v, closed at %v, and it is %v", known.heard, known.since, now)
-	}
-	local.SetTime(wrong)
-	trust.hear(true, 0)
-	local.SetTime(now)
-	trust.hear(false, time.Second)
-	local.SetTime(now.Add(time.Second))
-	if heard := trust.evidence().heard; !heard.Equal(now.Add(-time.Second)) {
-		t.Errorf("heard at %v, want what was shown last, %v", heard, now.Add(-time.Second))
+	if left := stream.untilClosed(now); left > reopenGrace {
+		t.Errorf("it counts as open for %s", left)
 	}
 }
 
 func TestALockThatWasReadByAClockThatWasSetBackIsNotProven(t *testing.T) {
 	q, queue := queueOf(&v1alpha1.Lock{})
 	now := time.Unix(1e9, 0)
-	q.watch.isTrusted = false
+	q.closedAt = now.Add(-time.Hour)
 	for at, want := range map[time.Time]bool{now: true, now.Add(-maxProofAge): true, now.Add(-maxProofAge - 1): false, now.Add(time.Hour): false} {
 		q.proven(queue, at)
 		if got := q.isProven(queue, now); got != want {
@@ -391,40 +369,33 @@ func TestALockThatWasReadByAClockThatWasSetBackIsNotProven(t *testing.T) {
 	}
 }
 
-func TestADoubtedStateIsReadUntilAReadIsAnswered(t *testing.T) {
+// What the watch shows may be late, so it puts no read off. What a request tells does.
+func TestAChangeThatIsShownPutsNoReadOff(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
-	now := time.Unix(1e9, 0)
-	held.Spec.ExpireTime = new(v1alpha1.NewTimestamp(now.Add(time.Hour)))
+	begin := time.Unix(1e9, 0)
+	held.Spec.ExpireTime = new(v1alpha1.NewTimestamp(begin.Add(time.Hour)))
 	q, queue := queueOf(held)
-	q.watch.isPaced = true
 	queue.seen.isConfirmed = true
-	q.proven(queue, now)
-	mustRead := func(want bool, when string) {
-		t.Helper()
-		if step := q.next(queue, now, 0); step.isRecheck != want {
-			t.Errorf("reads: %v %s", step.isRecheck, when)
-		}
+	q.proven(queue, begin)
+	version := 10
+	renew := func(now time.Time, tell func(*v1alpha1.Lock, time.Time)) {
+		version++
+		held = held.DeepCopy()
+		held.ResourceVersion = strconv.Itoa(version)
+		tell(held, now)
 	}
-	now = now.Add(lostSpread)
-	mustRead(false, "while all is well")
-	q.doubt(now)
-	now = now.Add(lostSpread)
-	mustRead(true, "after a loss")
-	q.beginRecheck(queue, func() {})
-	q.recordRecheckFailed(queue, lock.ErrUnavailable, now)
-	for range 2 * maxProofAge / time.Second {
-		now = now.Add(recheckAfter)
-		q.doubt(now)
-		mustRead(true, "after a read that failed")
+	q.seen = func(types.NamespacedName) *v1alpha1.Lock { return held }
+	now := begin.Add(recheckAfter - time.Millisecond)
+	renew(now, func(read *v1alpha1.Lock, now time.Time) { q.recordRecheck(queue, read, now) })
+	now = now.Add(recheckAfter / 2)
+	renew(now, func(shown *v1alpha1.Lock, now time.Time) { q.changed(nameOf(shown), lock.Change{Lock: shown}, now) })
+	if step := q.next(queue, now, 0); step.isRecheck {
+		t.Error("reads, though a read has told the state half the time before")
 	}
-	if q.isProven(queue, now) {
-		t.Error("the state counts as known")
-	}
-	q.recordRecheck(queue, held, now)
-	now = now.Add(recheckUnpaced)
-	mustRead(false, "after a read that was answered")
-	if !q.isProven(queue, now) {
-		t.Error("the state does not count as known")
+	now = now.Add(recheckAfter / 2)
+	renew(now, func(shown *v1alpha1.Lock, now time.Time) { q.changed(nameOf(shown), lock.Change{Lock: shown}, now) })
+	if step := q.next(queue, now, 0); !step.isRecheck {
+		t.Error("does not read, since the watch has shown a change")
 	}
 }
 

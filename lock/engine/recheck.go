@@ -10,85 +10,72 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// A queue reads its lock again for what the watch may not have shown. Each pause is up to a quarter
-// shorter, so that the queues of all replicas do not read together.
+// The head of a queue reads its lock again for what the watch may not have shown: an open watch may be silent, late, or
+// have lost an event (kubernetes#123072), and nothing tells. Each pause is up to a quarter shorter, so that the queues of
+// all replicas do not read together.
 const (
-	// recheckAfter is the pause while the watch is not trusted, may have lost a change, or has not
-	// shown the lock: the lock may have come and gone while the watch was down. Of the two seconds within
-	// which a waiter is served it leaves the greater part for the requests of a busy API server.
-	recheckAfter = 500 * time.Millisecond
-	// recheckUnpaced is the pause while the watch has shown the lock, but no heartbeat would tell
-	// that it is stuck.
-	recheckUnpaced = 20 * time.Second
-	// recheckPaced is the pause while the watch has shown the lock and has proven itself alive. It
-	// may still lose an event (kubernetes#123072), which shows only where another replica has seen
-	// it.
-	recheckPaced = time.Minute
-	// lostSpread spreads the first reads after the watch ceased to be trusted, or was doubted. Those
-	// of many queues take longer by their rate.
-	lostSpread = 100 * time.Millisecond
-	// readInterval bounds the rate of all rechecks of an engine: 200 a second. With more queues
-	// than 100, the pause while the watch is not trusted becomes a second for each 200.
+	// recheckAfter is the pause while the watch is open and has shown the lock. Of the six seconds within which the
+	// waiter of a free lock is served it leaves one for the requests of a busy API server.
+	recheckAfter = 5 * time.Second
+	// recheckUnwatched is the pause while the watch is closed, or has not shown the lock: the lock may have come and
+	// gone while the watch was down. Of the two seconds within which a waiter is served then it leaves the greater part
+	// for the requests.
+	recheckUnwatched = 500 * time.Millisecond
+	// closedSpread spreads the first reads after the watch was closed. Those of many queues take longer by their rate.
+	closedSpread = 100 * time.Millisecond
+	// readInterval bounds the rate of all rechecks of an engine: 200 a second. With more queues than 1000 the pause
+	// becomes a second for each 200; while the watch is closed it does so with more than 100.
 	readInterval = 5 * time.Millisecond
-	// maxProofAge is how old the last proof of a lock's state may be at the end of a wait: several
-	// rechecks have failed by then.
+	// maxProofAge is how old the last proof of a lock's state may be at the end of a wait while the watch is closed:
+	// several rechecks have failed by then.
 	maxProofAge = 2 * time.Second
 )
 
 // rechecks is when a queue has read its lock and when it reads it next.
 type rechecks struct {
-	// at is when the lock was last shown, written or begun to be read. Zero means that it is to be
-	// read at once.
+	// at is when the lock was last written or begun to be read. Zero means that it is to be read at once.
 	at time.Time
 	// provenAt is when the state was last shown, written or read.
 	provenAt time.Time
-	// doubtedAt is since when the watch may have lost the change that would prove another state;
-	// zero once the state is proven again.
-	doubtedAt time.Time
 	// jitter, in [0, 1), places the next recheck.
 	jitter float64
 }
 
-// proven records that the state of the lock is known now.
+// proven records that a request has told the state of the lock now.
 func (q *queues) proven(queue *queue, now time.Time) {
 	queue.abandonRead()
 	queue.rechecks = rechecks{at: now, provenAt: now, jitter: q.random()}
 }
 
+// shown records that the watch has shown the state of the lock. That puts no recheck off: the watch may be late.
+func (q *queue) shown(now time.Time) {
+	q.abandonRead()
+	q.rechecks.provenAt = now
+}
+
 // isProven reports whether the state of the lock is known well enough to tell a caller.
 func (q *queues) isProven(queue *queue, now time.Time) bool {
-	lost, isLost := q.lostAt(queue)
-	if !isLost {
+	if q.closedAt.IsZero() {
 		return true
 	}
 	known := queue.rechecks.provenAt
-	if lost.After(known) {
-		known = lost // Until then the watch proved it.
+	if q.closedAt.After(known) {
+		known = q.closedAt // Until then the watch proved it.
 	}
 	age := now.Sub(known)
 	return age >= 0 && age <= maxProofAge // Less than zero if the clock was set back.
 }
 
-// lostAt returns since when the watch does not prove the state of the lock, and false if it does.
-func (q *queues) lostAt(queue *queue) (time.Time, bool) {
-	doubted := queue.rechecks.doubtedAt
-	if !q.watch.isTrusted && (doubted.IsZero() || q.watch.lostAt.Before(doubted)) {
-		return q.watch.lostAt, true
-	}
-	return doubted, !doubted.IsZero()
-}
-
 // untilRecheck returns how long until the lock is to be read again, regardless of other queues.
 func (q *queues) untilRecheck(queue *queue, now time.Time) time.Duration {
-	known := &queue.rechecks
-	period := q.recheckPeriod(queue)
-	due := remaining(known.at.Add(jittered(period, known.jitter)), now, period)
-	if !known.doubtedAt.IsZero() && !known.at.After(known.doubtedAt) {
-		due = 0 // It was known before the doubt only.
+	known, period := &queue.rechecks, recheckAfter
+	if !q.closedAt.IsZero() || !queue.seen.isConfirmed {
+		period = recheckUnwatched
 	}
-	if lost, isLost := q.lostAt(queue); isLost {
-		first := lost.Add(time.Duration(known.jitter * float64(lostSpread)))
-		due = max(due, remaining(first, now, lostSpread))
+	due := remaining(known.at.Add(jittered(period, known.jitter)), now, period)
+	if !q.closedAt.IsZero() {
+		first := q.closedAt.Add(time.Duration(known.jitter * float64(closedSpread)))
+		due = max(due, remaining(first, now, closedSpread))
 	}
 	return max(due, remaining(queue.backoff.until, now, maxBackoff))
 }
@@ -125,16 +112,6 @@ func (q *queues) leaveTurn(left *queue) {
 	if first := q.due.Front(); isFirst && first != nil {
 		first.Value.(*queue).signal()
 	}
-}
-
-func (q *queues) recheckPeriod(queue *queue) time.Duration {
-	switch {
-	case !q.watch.isTrusted, !queue.rechecks.doubtedAt.IsZero(), !queue.seen.isConfirmed:
-		return recheckAfter
-	case q.watch.isPaced:
-		return recheckPaced
-	}
-	return recheckUnpaced
 }
 
 // jittered returns the period, or up to a quarter less. Jitter is in [0, 1).

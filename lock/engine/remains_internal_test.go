@@ -193,15 +193,16 @@ func TestAQueueThatBeginsAfterADeleteReadsTheLock(t *testing.T) {
 }
 
 // What the watch does not prove is read, though the engine has written it: that may be long ago.
-func TestAQueueThatBeginsWithoutATrustedWatchReadsTheLock(t *testing.T) {
+func TestAQueueThatBeginsWithAClosedWatchReadsTheLock(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
 	own := func(types.NamespacedName, *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return held, true }
-	for _, isTrusted := range []bool{true, false} {
+	now := time.Unix(1e9, 0)
+	for _, isClosed := range []bool{true, false} {
 		q := newQueues(shows(held), 0)
-		q.watch.isTrusted = isTrusted
-		queue, _, _ := q.add(nameOf(held), newWaiter(), time.Unix(1e9, 0), own)
-		if isProven := !queue.rechecks.provenAt.IsZero(); isProven != isTrusted {
-			t.Errorf("trusted %t, proven %t", isTrusted, isProven)
+		q.setWatch(isClosed, now)
+		queue, _, _ := q.add(nameOf(held), newWaiter(), now, own)
+		if isProven := !queue.rechecks.provenAt.IsZero(); isProven == isClosed {
+			t.Errorf("closed %t, proven %t", isClosed, isProven)
 		}
 	}
 }

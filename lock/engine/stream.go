@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/lock/engine/digest"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
@@ -23,10 +22,10 @@ import (
 const maxStreamPause = 2 * time.Second
 
 // WatchStream stands between an informer of Locks and the API server, and knows whether the
-// informer's watch is open, and what it has shown. It also opens the watch again within two seconds
-// of the API server's return: the informers of client-go pause for up to a minute by then. Engines
-// that share an informer share its stream. The stream of a [KeyInformer] has a part for each of its
-// watches, and is open while all parts are. Safe for concurrent use.
+// informer's watch is open. It also opens the watch again within two seconds of the API server's
+// return: the informers of client-go pause for up to a minute by then. Engines that share an
+// informer share its stream. The stream of a [KeyInformer] has a part for each of its watches, and
+// is open while all parts are. Safe for concurrent use.
 type WatchStream struct {
 	clock clock.WithTicker
 	log   logr.Logger
@@ -50,23 +49,6 @@ type WatchStream struct {
 	parts map[*WatchStream]bool
 	// isForgotten says that the part is no longer used. The mutex of the whole guards it.
 	isForgotten bool
-
-	// latest is the last watch that the informer was given, or nil.
-	latest *streamedWatch
-	// history is what the informer was shown, and published the last digest of it that was asked
-	// for.
-	history   digest.History
-	published digest.Digest
-	dispute   digest.Dispute
-	// judged is the resourceVersion of the last heartbeat whose digest was judged, and verdict what
-	// came of it.
-	judged  string
-	verdict digest.Verdict
-	// farewell is what the informer was shown before a list that a dispute has caused. It is
-	// published once: the other replica must learn that it may be wrong, too.
-	farewell digest.Digest
-	// differing counts the digests of other replicas that differed.
-	differing int
 }
 
 // NewWatchStream returns a stream for one informer. It measures durations by the local clock of a
@@ -96,7 +78,7 @@ func (s *WatchStream) wrap(source cache.ListerWatcher) cache.ListerWatcher {
 				return err
 			})
 			if err == nil {
-				s.listed(list, options)
+				s.listed()
 				stripAll(list)
 			}
 			return list, err
@@ -178,139 +160,23 @@ func isForInformer(err error) bool {
 	return true
 }
 
-// listed takes in a list, or one page of it.
-func (s *WatchStream) listed(list runtime.Object, options metav1.ListOptions) {
-	page, ok := list.(*v1alpha1.LockList)
+// listed records that the informer has listed. Only then the watch of a part counts.
+func (s *WatchStream) listed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.whole != nil {
 		s.whole.partChanged(s, s.open != nil)
-		return
-	}
-	if options.Continue == "" || !ok {
-		s.history.Begin()
-	}
-	if !ok {
-		return
-	}
-	for i := range page.Items {
-		s.history.Add(&page.Items[i])
-	}
-	if page.Continue == "" {
-		s.history.Complete(page.ResourceVersion, s.clock.Now())
 	}
 }
 
 // stream returns the watch, and takes part in its life from now on.
 func (s *WatchStream) stream(source watch.Interface, options metav1.ListOptions) watch.Interface {
-	streamed := &streamedWatch{
-		source: source, owner: s, events: make(chan watch.Event),
-		stopped: make(chan struct{}), expired: make(chan struct{}), done: make(chan struct{}),
-	}
-	s.follow(streamed, hasList(options), options.ResourceVersion)
+	streamed := &streamedWatch{source: source, owner: s, events: make(chan watch.Event), stopped: make(chan struct{})}
 	if !hasList(options) {
 		s.opened(streamed)
 	}
 	go streamed.forward()
 	return streamed
-}
-
-// follow makes the watch the next one whose events the history takes in: after the last event that
-// the informer was shown by the one before, which has ended.
-func (s *WatchStream) follow(next *streamedWatch, hasList bool, version string) {
-	s.mu.Lock()
-	previous := s.latest
-	s.latest = next
-	s.mu.Unlock()
-	if previous != nil {
-		previous.Stop()
-		<-previous.done
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if hasList && s.whole == nil { // No other replica has the history of a part.
-		s.history.Begin()
-	} else {
-		s.history.Resume(version)
-	}
-}
-
-// shown takes in an event that the informer has received.
-func (s *WatchStream) shown(change digest.Change) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.history.Apply(change, s.clock.Now())
-}
-
-// Digest returns the digest of what the informer was shown, for [v1alpha1.DigestAnnotation]; empty
-// if it is not known.
-func (s *WatchStream) Digest() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.published = s.history.Latest()
-	if s.published == (digest.Digest{}) {
-		s.published = s.farewell
-	}
-	s.farewell = digest.Digest{}
-	return s.published.String()
-}
-
-// Compare compares what the informer was shown with the digest in a heartbeat that it was shown.
-// That of this replica itself tells nothing.
-func (s *WatchStream) Compare(heartbeat *v1alpha1.Lock) digest.Verdict {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.compare(heartbeat)
-}
-
-func (s *WatchStream) compare(heartbeat *v1alpha1.Lock) digest.Verdict {
-	if heartbeat.ResourceVersion == s.judged {
-		return s.verdict // The history may have been forgotten since.
-	}
-	text, known := heartbeat.Annotations[v1alpha1.DigestAnnotation], s.history.Latest()
-	published, ok := digest.Parse(text)
-	switch {
-	case text == "" && known != (digest.Digest{}):
-		return digest.Lags
-	case !ok, published == s.published:
-		return digest.Unknown
-	}
-	return s.history.Compare(published, heartbeat.ResourceVersion, s.clock.Now())
-}
-
-// hasLost reports whether the watch, or that of the replica that has renewed the heartbeat, has
-// lost a change. If it may be this one, the informer lists anew.
-func (s *WatchStream) hasLost(heartbeat *v1alpha1.Lock) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	verdict := s.compare(heartbeat)
-	if s.judged != "" && !rules.IsNewer(heartbeat.ResourceVersion, s.judged) {
-		return verdict == digest.Differs // Another engine was told before.
-	}
-	s.judged, s.verdict = heartbeat.ResourceVersion, verdict
-	if verdict == digest.Differs {
-		s.differing++
-	}
-	isFirst, isOver, mustList := s.dispute.Judge(verdict, s.clock.Now())
-	switch {
-	case mustList:
-		s.log.Info("The watch of locks seems to have lost a change, listing them anew")
-		s.farewell, s.history = s.history.Latest(), digest.History{}
-		s.latest.expire()
-	case isFirst:
-		s.log.Info("The watch of locks has not shown what another replica was shown: one of the two has lost a change; " +
-			"reading each lock that is waited for")
-	case isOver:
-		s.log.Info("The watch of locks has shown what another replica was shown, too")
-	}
-	return verdict == digest.Differs
-}
-
-// differed returns how many digests of other replicas have differed.
-func (s *WatchStream) differed() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.differing
 }
 
 func (s *WatchStream) opened(opened *streamedWatch) {
@@ -432,11 +298,6 @@ type streamedWatch struct {
 	events  chan watch.Event
 	stopped chan struct{}
 	once    sync.Once
-	// expired is closed when the informer is to list anew.
-	expired    chan struct{}
-	expireOnce sync.Once
-	// done is closed when no event is passed on any more.
-	done chan struct{}
 }
 
 // ResultChan implements [watch.Interface].
@@ -451,28 +312,19 @@ func (w *streamedWatch) Stop() {
 	})
 }
 
-// expire ends the watch as if the API server no longer had what comes next, so that the informer
-// lists anew.
-func (w *streamedWatch) expire() { w.expireOnce.Do(func() { close(w.expired) }) }
-
 // forward ends with the watch, whether or not the informer still receives.
 func (w *streamedWatch) forward() {
 	defer close(w.events)
-	defer close(w.done)
 	defer w.Stop()
 	for {
 		select {
 		case <-w.stopped:
 			return
-		case <-w.expired:
-			status := apierrors.NewResourceExpired("the watch has lost a change").ErrStatus
-			w.send(watch.Event{Type: watch.Error, Object: &status})
-			return
 		case event, ok := <-w.source.ResultChan():
 			if !ok {
 				return
 			}
-			change := digest.ChangeOf(event)
+			isListOver := endsList(event)
 			// A bookmark is no lock: its annotation says that the initial list is over.
 			if shown, ok := event.Object.(*v1alpha1.Lock); ok && event.Type != watch.Bookmark {
 				event.Object = rules.Stripped(shown)
@@ -480,12 +332,17 @@ func (w *streamedWatch) forward() {
 			if !w.send(event) {
 				return
 			}
-			w.owner.shown(change)
-			if change.EndsList() {
+			if isListOver {
 				w.owner.opened(w)
 			}
 		}
 	}
+}
+
+// endsList reports whether the event ends the initial list of a watch.
+func endsList(event watch.Event) bool {
+	shown, ok := event.Object.(metav1.Object)
+	return ok && event.Type == watch.Bookmark && shown.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 }
 
 // send returns false if the watch was stopped first.

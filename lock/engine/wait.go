@@ -268,12 +268,11 @@ func (e *Engine) Keep(left places.Place) {
 // lostAfter is how long no watch may be open until another replica serves the waiters better.
 const lostAfter = 750 * time.Millisecond
 
-// Lag tells how the engine keeps up with the API server. IsLost says that it has lost touch: one that has not serves
-// waiters sooner. Silence is the age of the newest change that its watch has shown, see [WatchState]. While no operator
-// beats, all watches are silent: only one that is more so than others is behind.
-func (e *Engine) Lag() (isLost bool, silence time.Duration) {
+// HasLostTouch reports whether the engine does not keep up with the API server: another replica that does serves waiters
+// sooner.
+func (e *Engine) HasLostTouch() bool {
 	watch := e.WatchState()
-	return watch.IsUnanswered || watch.ClosedFor > lostAfter || e.reach.isFailing(), watch.Silence
+	return watch.IsUnanswered || watch.ClosedFor > lostAfter || e.reach.isFailing()
 }
 
 // SeemsFree reports whether neither the informer nor a caller that waits here shows that the lock is held.

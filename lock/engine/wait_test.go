@@ -87,8 +87,8 @@ func TestWaitersAreServedInOrderWithOneWriteEach(t *testing.T) {
 		}
 		etcd.made()
 
-		pass(20 * time.Second) // Waiting makes no requests.
-		if made := etcd.made(); len(made) > 0 {
+		pass(20 * time.Second) // Waiting makes no requests but the reads of the head.
+		if made := etcd.made(); len(made) > 20*4/(5*3) || slices.ContainsFunc(made, func(verb string) bool { return verb != "get" }) {
 			t.Errorf("waiting made requests: %v", made)
 		}
 		holder, last := "0", int64(0)
@@ -246,8 +246,8 @@ func TestAnExpiredLockIsTakenOverByTheTimer(t *testing.T) {
 		if want := held.Spec.ExpireTime.Add(time.Second); !got.Spec.AcquireTime.Time.Equal(want) {
 			t.Errorf("taken over at %v, want expireTime and the allowance, %v", got.Spec.AcquireTime, want)
 		}
-		if diff := cmp.Diff([]string{"update"}, etcd.made()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
+		if diff := cmp.Diff([]string{"update"}, etcd.writes()); diff != "" {
+			t.Errorf("writes (-want +got):\n%s", diff)
 		}
 	})
 }

@@ -26,8 +26,8 @@ type host struct {
 	traces Traces
 	// epoch is that of the members.
 	epoch time.Time
-	// lag tells how this replica keeps up.
-	lag func() lag
+	// hasLostTouch reports whether this replica has lost touch with the API server.
+	hasLostTouch func() bool
 
 	mu sync.Mutex
 	// visits are the streams of other replicas.
@@ -64,15 +64,15 @@ func (h *host) drain() {
 	}
 }
 
-// tell tells the other replicas at once whether this one keeps up, which its answers to pings do, too.
-func (h *host) tell(now lag) {
+// tell tells the other replicas at once whether this one has lost touch, which its answers to pings do, too.
+func (h *host) tell(isLost bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.isDraining || !h.local.IsRunning() {
 		return
 	}
 	for visit := range h.visits {
-		visit.outbox.put(answer{Result: pong, IsLost: now.isLost, Silence: now.silence})
+		visit.outbox.put(answer{Result: pong, IsLost: isLost})
 	}
 }
 
@@ -165,8 +165,7 @@ func (v *visit) answer(ctx context.Context, asked question) {
 			v.outbox.put(answer{Result: leaving})
 			return
 		}
-		now := v.host.lag()
-		v.outbox.put(answer{ID: asked.ID, Result: pong, IsLost: now.isLost, Silence: now.silence})
+		v.outbox.put(answer{ID: asked.ID, Result: pong, IsLost: v.host.hasLostTouch()})
 	case enlist:
 		v.enlist(ctx, asked)
 	case take:

@@ -38,8 +38,7 @@ type Local interface {
 	Keep(left places.Place)
 	Disown(namespace string, acquisition rules.Acquisition)
 	ReleaseGrant(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error
-	// Lag tells how the engine keeps up with the API server.
-	Lag() (isLost bool, silence time.Duration)
+	HasLostTouch() bool
 	// IsRunning reports whether callers can wait in it, and HasWaiters whether any do.
 	IsRunning() bool
 	HasWaiters() bool
@@ -120,9 +119,9 @@ func New(options Options) (*Line, error) {
 		host:  host{local: options.Local, timers: timers, traces: options.Traces, visits: map[*visit]struct{}{}, gone: make(chan struct{}, 1)},
 		waits: waits{byName: map[types.NamespacedName]int{}}, lookups: make(chan struct{}, maxLookups),
 	}
-	l.members = newMembers(options.Self, timers, options.Logger, options.Local.Lag, l.host.tell)
+	l.members = newMembers(options.Self, timers, options.Logger, options.Local.HasLostTouch, l.host.tell)
 	l.host.epoch = l.members.epoch
-	l.host.lag = l.members.ownLag
+	l.host.hasLostTouch = l.members.hasLostTouch
 	l.OnRelease(l.tellHome)
 	return l, nil
 }

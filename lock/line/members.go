@@ -2,7 +2,6 @@ package line
 
 import (
 	"context"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -20,9 +19,9 @@ type members struct {
 	log    logr.Logger
 	// epoch is where the clock of this replica begins for the others.
 	epoch time.Time
-	// look tells how this replica keeps up. Tell tells the others when it loses touch, and when it does not any more.
-	look func() (isLost bool, silence time.Duration)
-	tell func(lag)
+	// look reports whether this replica has lost touch with the API server. Tell tells the others whenever that changes.
+	look func() (isLost bool)
+	tell func(isLost bool)
 
 	mu sync.Mutex
 	// running is set while run runs.
@@ -31,62 +30,10 @@ type members struct {
 	ready   []string
 	// isLeaving says that this replica is not to be home any more.
 	isLeaving bool
-	// own is how this replica has kept up last.
-	own   lag
-	peers map[string]*runningPeer
-	// seemBehind are the replicas whose watches seem more silent than those of others, and since when they do. Of
-	// these, behind are not to be home.
-	seemBehind map[string]time.Time
-	behind     map[string]bool
-	now        view
-}
-
-// lag is how a replica keeps up with the API server, see [Local].
-type lag struct {
-	isLost  bool
-	silence time.Duration
-}
-
-// maxLag is by how much the watch of a replica may be more silent than that of another one. It is behind until that is
-// half as much.
-const maxLag = time.Second
-
-// behindAfter is for how long a replica must seem to be behind until it is. What it has last told of its silence is older
-// than that of this replica, by a look and a ping: after each change, the others seem to be behind.
-const behindAfter = 3 * pingPeriod
-
-// areBehind returns which replicas had better not be home, of those that were before: those that have lost touch, and
-// those that seem to be behind for long enough.
-func areBehind(lags map[string]lag, before map[string]bool, since map[string]time.Time, now time.Time) map[string]bool {
-	behind := map[string]bool{}
-	for name, from := range since {
-		if lags[name].isLost || before[name] || now.Sub(from) >= behindAfter {
-			behind[name] = true
-		}
-	}
-	return behind
-}
-
-// seemBehind returns which replicas have lost touch or are more silent than another one, of those that were behind before.
-// A silence that is not known says nothing.
-func seemBehind(lags map[string]lag, before map[string]bool) map[string]bool {
-	least := time.Duration(math.MaxInt64)
-	for _, of := range lags {
-		if of.silence > 0 {
-			least = min(least, of.silence)
-		}
-	}
-	seeming := map[string]bool{}
-	for name, of := range lags {
-		bound := maxLag
-		if before[name] {
-			bound /= 2
-		}
-		if of.isLost || of.silence > 0 && of.silence-least > bound {
-			seeming[name] = true
-		}
-	}
-	return seeming
+	// isLost says that this replica has lost touch with the API server.
+	isLost bool
+	peers  map[string]*runningPeer
+	now    view
 }
 
 type runningPeer struct {
@@ -104,7 +51,7 @@ func (p *runningPeer) end() {
 type view struct {
 	// connected are the members with an open stream, and this one.
 	connected []string
-	// homes are those of them that keep up with the API server; all of them if none does.
+	// homes are those of them that have not lost touch with the API server; all of them if all have.
 	homes []string
 	// changed is closed when there is a newer view.
 	changed chan struct{}
@@ -112,7 +59,7 @@ type view struct {
 
 func (v view) homeOf(of types.NamespacedName) string { return HomeOf(of, v.homes) }
 
-func newMembers(self string, timers clock.WithTicker, log logr.Logger, look func() (bool, time.Duration), tell func(lag)) *members {
+func newMembers(self string, timers clock.WithTicker, log logr.Logger, look func() bool, tell func(isLost bool)) *members {
 	return &members{
 		self: self, timers: timers, log: log, epoch: timers.Now(), look: look, tell: tell, peers: map[string]*runningPeer{},
 		now: view{connected: []string{self}, homes: []string{self}, changed: make(chan struct{})},
@@ -179,7 +126,7 @@ func (m *members) watchSelf(ctx context.Context) {
 			return
 		case <-ticker.C():
 		}
-		isLost, silence := m.look()
+		isLost := m.look()
 		switch {
 		case isLost:
 			lastLost = m.timers.Now()
@@ -189,21 +136,21 @@ func (m *members) watchSelf(ctx context.Context) {
 			hasKeptUp, lastLost = true, time.Time{} // It has begun.
 		}
 		m.mu.Lock()
-		hasChanged := isLost != m.own.isLost
-		m.own = lag{isLost: isLost, silence: silence}
+		hasChanged := isLost != m.isLost
+		m.isLost = isLost
 		m.mu.Unlock()
 		if hasChanged {
-			m.tell(m.ownLag())
+			m.tell(isLost)
+			m.refresh()
 		}
-		m.refresh()
 	}
 }
 
-// ownLag is how this replica has kept up last.
-func (m *members) ownLag() lag {
+// hasLostTouch reports whether this replica has lost touch with the API server.
+func (m *members) hasLostTouch() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.own
+	return m.isLost
 }
 
 func (m *members) start(ctx context.Context, of *runningPeer) {
@@ -292,30 +239,18 @@ func (m *members) refresh() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var connected, homes []string
-	lags := map[string]lag{}
 	for _, name := range m.ready {
-		isConnected, now := !m.isLeaving, m.own
+		isConnected, isLost := !m.isLeaving, m.isLost
 		if name != m.self {
 			isConnected = false
 			if known := m.peers[name]; known != nil {
-				isConnected, now = known.state()
+				isConnected, isLost = known.state()
 			}
 		}
 		if isConnected {
 			connected = append(connected, name)
-			lags[name] = now
 		}
-	}
-	now, since := m.timers.Now(), map[string]time.Time{}
-	for name := range seemBehind(lags, m.behind) {
-		since[name] = now
-		if from, ok := m.seemBehind[name]; ok {
-			since[name] = from
-		}
-	}
-	m.seemBehind, m.behind = since, areBehind(lags, m.behind, since, now)
-	for _, name := range connected {
-		if !m.behind[name] {
+		if isConnected && !isLost {
 			homes = append(homes, name)
 		}
 	}

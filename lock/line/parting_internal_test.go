@@ -23,7 +23,7 @@ func TestAConnectionEndsAfterItsReplicaIsNoMember(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := newMembers("self", clock.RealClock{}, logr.Discard(), func() (bool, time.Duration) { return false, 0 }, func(lag) {})
+				m := newMembers("self", clock.RealClock{}, logr.Discard(), func() bool { return false }, func(bool) {})
 				go func() { _ = m.run(t.Context()) }()
 				synctest.Wait()
 				connection, err := grpc.NewClient("passthrough:other", grpc.WithTransportCredentials(insecure.NewCredentials()))

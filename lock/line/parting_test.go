@@ -48,7 +48,7 @@ func TestCallersLeaveAReplicaThatIsNoMemberAnyMore(t *testing.T) {
 			t.Error(err)
 		}
 		<-time.After(5 * time.Second)
-		if _, now := replicas.etcd.requests(); now != reads {
+		if _, now := replicas.etcd.requests(); now-reads > 9*4/(5*3)+1 { // The head reads its lock every 3.75 to 5 s.
 			t.Errorf("the end of a wait has cost %d reads", now-reads)
 		}
 		replicas.release(edges[0], "first")

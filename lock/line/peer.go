@@ -30,8 +30,8 @@ type peer struct {
 	mu sync.Mutex
 	// stream is nil while there is none, or the replica does not serve. Open is nil only while there is none.
 	stream, open *visitOut
-	// lag is how the replica keeps up.
-	lag lag
+	// isLost says that the replica has lost touch with the API server.
+	isLost bool
 }
 
 // visitOut is one stream to another replica.
@@ -134,7 +134,7 @@ func (p *peer) visit(ctx context.Context) error {
 	err = pulse.watch(ctx, ended)
 	cancel()
 	running.Wait() // What is heard last must not make an ended stream the one that is asked.
-	p.use(nil, lag{})
+	p.use(nil, false)
 	out.end()
 	return err
 }
@@ -143,9 +143,9 @@ func (p *peer) visit(ctx context.Context) error {
 var errRefused = errors.New("the other replica cannot serve its lines")
 
 // use makes the stream the one that is asked; nil if there is none.
-func (p *peer) use(stream *visitOut, now lag) {
+func (p *peer) use(stream *visitOut, isLost bool) {
 	p.mu.Lock()
-	p.stream, p.lag = stream, now
+	p.stream, p.isLost = stream, isLost
 	p.mu.Unlock()
 	p.changed()
 }
@@ -169,13 +169,6 @@ func (p *peer) isAsked() bool {
 	return len(open.asked) > 0
 }
 
-// note takes in how the replica keeps up, which counts when the members are looked at next.
-func (p *peer) note(now lag) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.lag = now
-}
-
 // current returns the stream, or nil.
 func (p *peer) current() *visitOut {
 	p.mu.Lock()
@@ -183,11 +176,11 @@ func (p *peer) current() *visitOut {
 	return p.stream
 }
 
-// state reports whether there is a stream, and how the replica keeps up.
-func (p *peer) state() (isConnected bool, now lag) {
+// state reports whether there is a stream, and whether the replica has lost touch with the API server.
+func (p *peer) state() (isConnected, isLost bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.stream != nil, p.lag
+	return p.stream != nil, p.isLost
 }
 
 // distrust closes the stream; it is opened anew after a pause.
@@ -233,21 +226,19 @@ func (p *peer) listen(stream grpc.ClientStream, out *visitOut, pulse *pulse) err
 			continue // It is of another version.
 		}
 		// Only its answers to pings show whether the replica serves.
-		serves, now := told.Result == pong, lag{isLost: told.IsLost, silence: told.Silence}
+		serves := told.Result == pong
 		pongs++
 		if serves && !isServing && pongs < firstPings {
 			out.outbox.put(question{Kind: ping})
 			continue
 		}
-		switch hasChanged := serves != isServing || now.isLost != isLost; {
+		switch hasChanged := serves != isServing || told.IsLost != isLost; {
 		case serves && hasChanged:
-			p.use(out, now)
-		case serves:
-			p.note(now)
+			p.use(out, told.IsLost)
 		case hasChanged:
-			p.use(nil, lag{})
+			p.use(nil, false)
 		}
-		isServing, isLost = serves, now.isLost
+		isServing, isLost = serves, told.IsLost
 	}
 }
 

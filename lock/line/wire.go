@@ -124,10 +124,8 @@ type answer struct {
 	Held *lock.HeldError `json:"held,omitempty"`
 	// Waiters are those that a list asked for.
 	Waiters []lock.Waiter `json:"waiters,omitempty"`
-	// IsLost says, with a pong, that the replica has lost touch with the API server, and Silence how old the newest
-	// change is that its watch has shown; zero if that is not known.
-	IsLost  bool          `json:"isLost,omitempty"`
-	Silence time.Duration `json:"silence,omitempty"`
+	// IsLost says, with a pong, that the replica has lost touch with the API server.
+	IsLost bool `json:"isLost,omitempty"`
 	// Stood is since when the caller has its place, and Sent when the answer was sent, on a clock of the home that begins
 	// anywhere. Age is for how long it has had its place, which is all that a version before tells and reads.
 	Stood time.Duration `json:"stood,omitempty"`

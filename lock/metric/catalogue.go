@@ -20,7 +20,7 @@ func Catalogue() []Section {
 		}},
 		{"The webhook", []*Definition{&WebhookRefused, &WebhookOwnRequests, &WebhookOtherUsers}},
 		{"Limits", []*Definition{&LimitUsage}},
-		{"The watch of locks", []*Definition{&WatchSilence, &WatchBehind, &WatchDiffering}},
+		{"The watch of locks", []*Definition{&WatchClosed}},
 		{"The API server", []*Definition{
 			&APIRequests, &APIRequestDuration, &UnansweredWrites, &UnansweredGrants, &ClockDifference, &ClockUncertainty, &ClockFresh,
 		}},
@@ -204,22 +204,12 @@ var LimitUsage = Definition{
 	Help: "How much of a limit is used now, from 0 to 1; 0 also for one that is not set. Rates, and the shares of a caller, a namespace or an address that are not named here, have none: refusals show them. Running calls may exceed theirs: one that has waited for its lock goes on. So may lines: a caller that another replica has let wait keeps its place when its line moves.",
 }
 
-// Of the watch of locks.
-var (
-	WatchSilence = Definition{
-		Name: "lock_operator_watch_silence_seconds", Type: Gauge, Labels: []string{"engine"}, By: Everywhere,
-		Values: map[string]string{"engine": "`lock-engine` of the façade, `job-lock-engine` of the controllers, `webhook-lock-watch`"},
-		Help:   "The age of the newest change that the watch has shown, about a second at most; more if the watch is stuck or late.",
-	}
-	WatchBehind = Definition{
-		Name: "lock_operator_watch_behind_seconds", Type: Gauge, Labels: []string{"engine"}, By: Everywhere,
-		Help: "For how long the watch has not been trusted; 0 while it is. Waiting callers are still served within two seconds, at the cost of about one read a second for each key that is waited for.",
-	}
-	WatchDiffering = Definition{
-		Name: "lock_operator_watch_differing_total", Type: Counter, Labels: []string{"engine"}, By: Everywhere,
-		Help: "Heartbeats of other replicas that sum up other changes than the watch has shown: one of the two watches has lost some. Each costs one read for each key that is waited for. The log says which replica lists its locks anew.",
-	}
-)
+// WatchClosed tells of the watch of locks.
+var WatchClosed = Definition{
+	Name: "lock_operator_watch_closed_seconds", Type: Gauge, Labels: []string{"engine"}, By: Everywhere,
+	Values: map[string]string{"engine": "`lock-engine` of the façade, `job-lock-engine` of the controllers, `webhook-lock-watch`"},
+	Help:   "For how long no watch has been open; 0 while one is, and during the first list for up to a minute. Waiting callers are still served within two seconds, at the cost of about two reads a second for each key that is waited for, 200 a second at most.",
+}
 
 // Of the API server.
 var (

@@ -9,28 +9,19 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-
-	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/test/support/testenv"
 )
 
-var heartbeatName = types.NamespacedName{Namespace: testenv.OperatorNamespace, Name: "lock-operator--heartbeat"}
-
-// spent has what the API server itself counts meanwhile: requests for locks by verb, and calls of our webhook. The renewals
-// of the heartbeat are left out, and of those any that fall into the looks at the counts.
+// spent has what the API server itself counts meanwhile: requests for locks by verb, and calls of our webhook.
 func (c *cluster) spent(ctx context.Context, do func()) map[string]float64 {
 	GinkgoHelper()
-	heartbeats := c.heartbeats(ctx)
 	before := c.requests(ctx)
 	do()
 	spent := c.requests(ctx)
 	for name, count := range before {
 		spent[name] -= count
 	}
-	spent["PUT"] -= c.heartbeats(ctx) - heartbeats
 	return spent
 }
 
@@ -41,18 +32,6 @@ func (c *cluster) requests(ctx context.Context) map[string]float64 {
 	text, err := clientset.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	return lockRequests(text)
-}
-
-// heartbeats returns how often the heartbeat was written.
-func (c *cluster) heartbeats(ctx context.Context) float64 {
-	GinkgoHelper()
-	var heartbeat v1alpha1.Lock
-	// The operator takes it a second after its start, and makes the grant anew if the answer shows that its clock was wrong.
-	Eventually(func(g Gomega) {
-		g.Expect(c.client().Get(ctx, heartbeatName, &heartbeat)).To(Succeed())
-		g.Expect(heartbeat.Generation).To(BeNumerically(">", 2))
-	}).WithTimeout(startTimeout).Should(Succeed())
-	return float64(heartbeat.Generation)
 }
 
 func lockRequests(text []byte) map[string]float64 {
@@ -99,7 +78,7 @@ func spendTwoWrites(ctx context.Context, own *cluster) {
 	Expect(spent).To(And(HaveKeyWithValue("POST", 2.0*cycles), HaveKeyWithValue("DELETE", 2.0*cycles)))
 	delete(spent, "POST")
 	delete(spent, "DELETE")
-	// One more for each time would show. The heartbeat, which a busy machine holds up, may need a few of its own.
+	// One more for each time would show. The head of a queue may read its lock now and then.
 	Expect(spent).To(HaveEach(BeNumerically("<", cycles/2)))
 }
 

@@ -40,7 +40,6 @@ func (r *roaming) RoundTrip(request *http.Request) (*http.Response, error) {
 var _ = Describe("A wait that is longer than a call may be", func() {
 	It("is one place in the line, though each call comes to another replica", func(ctx context.Context) {
 		installed := install(ctx, 3)
-		installed.startControllers(ctx)
 		namespace := environment.Namespace(ctx, "line-")
 		environment.AllowWorkers(ctx, namespace)
 		token := tokenOf(ctx, namespace, fixture.Worker, audience)

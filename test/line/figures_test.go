@@ -27,7 +27,6 @@ const (
 var _ = Describe("The line for a lock at three replicas", func() {
 	It("has their callers in the order in which they came, and is passed on by about one write each", func(ctx context.Context) {
 		installed := install(ctx, 3)
-		installed.startControllers(ctx)
 		namespace := environment.Namespace(ctx, "line-")
 		environment.AllowWorkers(ctx, namespace)
 		took := installed.lineUp(ctx, namespace, "report", inLine)
@@ -37,7 +36,6 @@ var _ = Describe("The line for a lock at three replicas", func() {
 
 	It("has the same order if the informer of one is behind, whichever is home", func(ctx context.Context) {
 		installed := install(ctx, 2)
-		installed.startControllers(ctx)
 		installed.lag = behind
 		installed.start(ctx)
 		installed.meet(ctx)
@@ -114,16 +112,6 @@ func (i *installation) backendOver2(at *replica, token string) *client.Client {
 	return backend
 }
 
-// startControllers starts what renews the heartbeat, without which no watch is trusted.
-func (i *installation) startControllers(ctx context.Context, flags ...string) {
-	GinkgoHelper()
-	identity := environment.Identity("system:serviceaccount:"+system+":"+controllers,
-		"system:serviceaccounts", "system:serviceaccounts:"+system, "system:authenticated")
-	fixture.StartOperator(ctx, identity.Kubectl, append([]string{
-		"--components=controller", "--metrics-bind-address=0", "--audit-log=", "--leader-election-namespace=" + system,
-	}, flags...)...)
-}
-
 // transportOver2 has a few connections with HTTP/2 to each replica.
 func (i *installation) transportOver2() *http.Transport {
 	GinkgoHelper()
@@ -138,7 +126,6 @@ var _ = Describe("A hot key", func() {
 	// How fast it is stands in docs/performance.md; test/bench measures that.
 	It("is passed on by about one write, through whichever replicas", func(ctx context.Context) {
 		installed := install(ctx, 3)
-		installed.startControllers(ctx)
 		namespace := environment.Namespace(ctx, "line-")
 		environment.AllowWorkers(ctx, namespace)
 		token := tokenOf(ctx, namespace, fixture.Worker, audience)

@@ -43,19 +43,17 @@ type arrival struct {
 }
 
 var _ = Describe("Many who wait at three replicas", Label("timing"), func() {
-	It("are served in their order, by one write each and no read", func(ctx context.Context) {
+	It("are served in their order, by one write each", func(ctx context.Context) {
 		installed := install(ctx, 3)
-		installed.startControllers(ctx)
 		for run := range runs {
 			served := installed.contend(ctx, fmt.Sprintf("run-%d", run))
 			Expect(float64(served.requests.writes) / waiters).To(And(BeNumerically(">=", 1), BeNumerically("<=", 1.02)))
-			Expect(served.requests.reads).To(BeZero())
+			Expect(served.requests.reads).To(BeNumerically("<=", 1), "the head reads its lock every five seconds")
 		}
 	})
 
 	It("are served in their order also at a replica whose informer is behind", func(ctx context.Context) {
 		installed := install(ctx, 2)
-		installed.startControllers(ctx)
 		installed.lag = behind
 		installed.start(ctx)
 		installed.meet(ctx)

