@@ -103,7 +103,7 @@ Owner tokens are left out of all formats.`,
 		RunE: func(command *cobra.Command, _ []string) error { return l.run(command.Context()) },
 	}
 	flags := command.Flags()
-	flags.BoolVarP(&l.allNamespaces, "all-namespaces", "A", false, "List the locks of all namespaces. The operator's own heartbeat is left out of the table unless it is wide")
+	flags.BoolVarP(&l.allNamespaces, "all-namespaces", "A", false, "List the locks of all namespaces.")
 	flags.BoolVar(&l.mine, "mine", false, "List only the locks that I hold, by my identity")
 	flags.StringVar(&l.holder, "holder", "", "List only the locks whose holder's name or identity has this text in it")
 	durations.Var(flags, &l.expiring, "expiring", 0, "List only the locks that end within this time unless they are renewed, for example 5m")
@@ -227,9 +227,7 @@ func (l *list) append(rows []*listed, each *v1alpha1.Lock) []*listed {
 }
 
 func (l *list) selects(row *locks.Row, now time.Time) bool {
-	isChosen := l.mine || l.holder != "" || l.expiring != 0
-	isNoise := row.IsHeartbeat() && l.allNamespaces && !isChosen && l.output.isTable() && !l.output.isWide()
-	return row.IsHeld(now) && !isNoise &&
+	return row.IsHeld(now) &&
 		(!l.mine || row.Identity == l.identity) &&
 		(l.holder == "" || row.HeldBy(l.holder)) &&
 		(l.expiring == 0 || row.Expires.Sub(now) <= l.expiring)

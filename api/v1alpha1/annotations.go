@@ -27,9 +27,3 @@ const AcquisitionAnnotation = "forrst.dev/acquisition"
 // belongs to one grant: a new grant never has it, and admission removes it where a holder
 // sets it on its own lock.
 const ForceReleaseReasonAnnotation = "forrst.dev/force-release-reason"
-
-// DigestAnnotation is on the lock of the heartbeat: the resourceVersion of the last change that the
-// operator's replica had been shown when it renewed the lock, and the sum of all locks then. Other
-// replicas compare their own, so that a change that a watch has lost is found. Admission keeps it as
-// it is in changes by users.
-const DigestAnnotation = "forrst.dev/watch-digest"

@@ -69,11 +69,6 @@ func (c Cluster) Ask(ctx context.Context) *Facts {
 	var namespace corev1.Namespace
 	facts.Labels.Err = c.Client.Get(ctx, client.ObjectKey{Name: c.Namespace}, &namespace)
 	facts.Labels.Value = namespace.Labels
-	var beat v1alpha1.Lock
-	facts.Heartbeat.Err = c.Client.Get(ctx, client.ObjectKey{
-		Namespace: facts.OperatorNamespace, Name: v1alpha1.FullKeyOf("lock-operator:heartbeat").ObjectName(),
-	}, &beat)
-	facts.Heartbeat.Value = &beat
 	facts.Local, facts.Server = c.Now()
 	return facts
 }

@@ -50,8 +50,6 @@ type Facts struct {
 	// Deployments are those of the operator, and Certificates what cert-manager keeps there.
 	Deployments  Answer[[]appsv1.Deployment]
 	Certificates Answer[[]Certificate]
-	// Heartbeat is the lock that the operator renews all the time.
-	Heartbeat Answer[*v1alpha1.Lock]
 	// Labels are those of the namespace.
 	Labels Answer[map[string]string]
 }

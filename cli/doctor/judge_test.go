@@ -71,7 +71,6 @@ func well(t *testing.T) *Facts {
 			Status: appsv1.DeploymentStatus{ReadyReplicas: 2},
 		})
 	}
-	renewed := v1alpha1.NewTimestamp(now.Add(-time.Second))
 	return &Facts{
 		Namespace: "shop", OperatorNamespace: "forrst-system", Program: "v0.1.0", Local: now, Server: now,
 		Kubernetes: Answer[version.Info]{Value: version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.3"}},
@@ -93,7 +92,6 @@ func well(t *testing.T) *Facts {
 		Forged:       Answer[*v1alpha1.Lock]{Err: apierrors.NewInvalid(schema.GroupKind{Kind: "Lock"}, "x", nil)},
 		Deployments:  Answer[[]appsv1.Deployment]{Value: deployments},
 		Certificates: Answer[[]Certificate]{Value: []Certificate{{Name: "lock-operator-webhook", IsReady: true, NotAfter: now.AddDate(0, 2, 0)}}},
-		Heartbeat:    Answer[*v1alpha1.Lock]{Value: &v1alpha1.Lock{Spec: v1alpha1.LockSpec{RenewTime: &renewed}}},
 		Labels:       Answer[map[string]string]{Value: map[string]string{v1alpha1.GuardsLabel: v1alpha1.GuardsEnabled}},
 	}
 }
@@ -160,7 +158,6 @@ func TestFindsWhatIsWrong(t *testing.T) {
 		"a webhook that is away":            {func(f *Facts) { f.Admitted.Err = calling("connection refused") }, Fail, "does not answer: failed to call"},
 		"a webhook that is not there":       {func(f *Facts) { f.Admitted.Err = calling(refusedPost) }, Fail, "bring it back: kubectl get pods -A"},
 		"guards and a webhook that is away": {func(f *Facts) { f.Admitted.Err = calling(refusedPost) }, Fail, "where writes of guarded objects fail"},
-		"a heartbeat that is not read":      {func(f *Facts) { f.Heartbeat.Err = errors.New("etcd is away") }, Fail, "it could not be read: etcd is away"},
 		"a webhook without pods":            {func(f *Facts) { f.Admitted.Err = calling("no endpoints available") }, Fail, "component=webhook"},
 		"a webhook that is not trusted":     {func(f *Facts) { f.Admitted.Err = calling("x509: unknown authority") }, Fail, "does not trust"},
 		"a webhook that is not reached":     {func(f *Facts) { f.Admitted.Err = calling("context deadline exceeded") }, Fail, "network"},
@@ -168,8 +165,6 @@ func TestFindsWhatIsWrong(t *testing.T) {
 		"a namespace that is missing":       {func(f *Facts) { f.Admitted.Err = notFound }, Fail, "see that the namespace exists"},
 		"another holder than the caller":    {func(f *Facts) { f.Admitted.Value.Spec.Holder = "bob" }, Fail, `held by "bob"`},
 		"a forged holder that is admitted":  {func(f *Facts) { f.Forged.Err = nil }, Fail, "forged holder would be admitted"},
-		"no heartbeat":                      {func(f *Facts) { f.Heartbeat.Err = notFound }, Fail, "there is none"},
-		"an old heartbeat":                  {func(f *Facts) { f.Server, f.Local = now.Add(time.Hour), now.Add(time.Hour) }, Fail, "was renewed 1h0m1s ago"},
 		"a replica that is not ready":       {func(f *Facts) { f.Deployments.Value[0].Status.ReadyReplicas = 1 }, Warn, "1 of 2 replicas"},
 		"a Deployment without replicas":     {func(f *Facts) { f.Deployments.Value[0].Status.ReadyReplicas = 0 }, Fail, "0 of 2 replicas"},
 		"two images":                        {func(f *Facts) { f.Deployments.Value[0].Spec.Template.Spec.Containers[0].Image = "lock-operator:v0.2.0" }, Warn, "different images"},
@@ -227,7 +222,7 @@ func TestSaysWhatItSkips(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "x", nil)
 	facts.Definition.Err, facts.Mutating.Err, facts.Validating.Err = forbidden, forbidden, forbidden
 	facts.Mutating.Value, facts.Validating.Value, facts.Missing.Err = nil, nil, forbidden
-	facts.Deployments.Err, facts.Certificates.Err, facts.Heartbeat.Err, facts.Labels.Err = forbidden, forbidden, forbidden, forbidden
+	facts.Deployments.Err, facts.Certificates.Err, facts.Labels.Err = forbidden, forbidden, forbidden
 	facts.Admitted.Err = errMayNotCreate
 	for i := range facts.Rights.Value {
 		facts.Rights.Value[i].IsAllowed = i < 3

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,33 +11,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// A heartbeat is renewed every 0.75 s. One that is older than staleHeartbeat was missed, also if clocks
-// differ by a little.
-const staleHeartbeat = 10 * time.Second
-
 // judgeOperator looks at the processes of the operator.
 func judgeOperator(facts *Facts) []Finding {
-	return slices.Concat([]Finding{judgeHeartbeat(facts)}, judgeDeployments(facts), judgeIssued(facts))
-}
-
-func judgeHeartbeat(facts *Facts) Finding {
-	const check = "heartbeat"
-	do := fmt.Sprintf("bring the controllers back: kubectl get pods -n %s -l app.kubernetes.io/component=controllers", facts.OperatorNamespace)
-	beat := facts.Heartbeat
-	switch {
-	case apierrors.IsNotFound(beat.Err):
-		return failed(check, fmt.Sprintf("there is none in namespace %s: no controllers run, so expired locks stay and Jobs under locks wait", facts.OperatorNamespace), do)
-	case apierrors.IsForbidden(beat.Err):
-		return skipped(check, "you may not read locks in namespace %s", facts.OperatorNamespace)
-	case beat.Err != nil:
-		return failed(check, "it could not be read: "+beat.Err.Error(), "run this again")
-	case beat.Value.Spec.RenewTime == nil:
-		return warning(check, "it has no time", do)
-	}
-	if age := facts.Server.Sub(beat.Value.Spec.RenewTime.Time); age > staleHeartbeat {
-		return failed(check, fmt.Sprintf("it was renewed %s ago: the controllers are away, so expired locks stay and Jobs under locks wait", age.Round(time.Second)), do)
-	}
-	return ok(check, "the controllers run")
+	return slices.Concat(judgeDeployments(facts), judgeIssued(facts))
 }
 
 func judgeDeployments(facts *Facts) []Finding {

@@ -96,13 +96,6 @@ func (r *Row) HolderState(all map[ID][]WaitingJob) string {
 	return r.Holder
 }
 
-// IsHeartbeat reports whether the lock is the one by which the operator sees that it hears of changes. People who look
-// at all namespaces do not ask for it.
-func (r *Row) IsHeartbeat() bool { return r.Key.Bare() == heartbeatKey }
-
-// heartbeatKey is that of lock/engine, which is too much to import for it.
-const heartbeatKey = "lock-operator:heartbeat"
-
 // HeldBy reports whether the text is the holder's name or identity, or part of one.
 func (r *Row) HeldBy(text string) bool {
 	text = strings.ToLower(text)

@@ -137,8 +137,8 @@ var orders = []struct {
 	{"key", func(*shown, *shown) int { return 0 }},
 }
 
-// view returns the first rows of an order, and counts. The operator's heartbeat may be left out.
-func (m *Model) view(now time.Time, order, most int, hidesHeartbeat bool) view {
+// view returns the first rows of an order, and counts.
+func (m *Model) view(now time.Time, order, most int) view {
 	m.mu.Lock()
 	seen := view{isLoaded: m.isLoaded, trouble: m.trouble, knowsWaiting: m.waiting != nil}
 	seen.counts, seen.window = m.since(now)
@@ -146,7 +146,7 @@ func (m *Model) view(now time.Time, order, most int, hidesHeartbeat bool) view {
 		seen.waitingJobs += len(each)
 	}
 	for _, row := range m.rows {
-		if row.IsHeld(now) && (!hidesHeartbeat || !row.IsHeartbeat()) {
+		if row.IsHeld(now) {
 			waiters := len(row.Waiting(m.waiting))
 			seen.waitingJobs -= len(m.waiting[row.ID]) - waiters // its holder
 			seen.rows = append(seen.rows, shown{*row, row.HolderState(m.waiting), waiters})

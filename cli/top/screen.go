@@ -32,7 +32,7 @@ func (s *Screen) Frame(model *Model, times human.Times) []string {
 	if s.Height > 0 {
 		most = max(s.Height-above, 1)
 	}
-	seen := model.view(times.Now, s.Order, most, s.AllNamespaces)
+	seen := model.view(times.Now, s.Order, most)
 	title := fmt.Sprintf("kubectl lock top   %s   %s UTC", s.Where, times.Now.UTC().Format(time.TimeOnly))
 	lines := []string{s.fit(title)}
 	if seen.trouble != "" {

@@ -30,7 +30,6 @@ var equality = func() conversion.Equalities {
 func AdmitCreate(lock *v1alpha1.Lock, user User, limits Limits, now time.Time) (admitted *v1alpha1.Lock, holder *ValidReference, err error) {
 	next := lock.DeepCopy()
 	dropAnnotation(next, v1alpha1.ForceReleaseReasonAnnotation)
-	keepDigest(next, nil)
 	problems := validateIdentity(next.Spec.Scope, next.Spec.Function, next.Spec.Key)
 	if len(problems) == 0 {
 		problems = append(problems, setName(next)...)
@@ -94,7 +93,6 @@ func admitUpdate(change Change, limits Limits, now time.Time, allowance time.Dur
 		return nil, err
 	}
 	keepStamps(&next.Spec, &old.Spec)
-	keepDigest(next, old)
 	requested := takeRequest(next)
 	if change.User.Holds(old) {
 		keepForceReason(next, old)

@@ -495,36 +495,3 @@ func TestIsUnchanged(t *testing.T) {
 		})
 	}
 }
-
-func TestUsersDoNotChangeTheDigestOfTheHeartbeat(t *testing.T) {
-	annotated := func(text string) *v1alpha1.Lock {
-		lock := &v1alpha1.Lock{}
-		lock.Annotations = map[string]string{"other": "kept"}
-		if text != "" {
-			lock.Annotations[v1alpha1.DigestAnnotation] = text
-		}
-		return lock
-	}
-	for _, stored := range []string{"", "1/2"} {
-		for _, sent := range []string{"", "1/2", "3/4"} {
-			next := annotated(sent)
-			keepDigest(next, annotated(stored))
-			if got := next.Annotations[v1alpha1.DigestAnnotation]; got != stored || next.Annotations["other"] != "kept" {
-				t.Errorf("%q was stored as %q over %q", sent, got, stored)
-			}
-		}
-	}
-	created := annotated("3/4")
-	created.Spec = v1alpha1.LockSpec{Key: "key", Owner: "owner", TTL: &v1alpha1.Duration{Duration: time.Minute}}
-	admitted, _, err := AdmitCreate(created, User{Name: "tenant"}, DefaultLimits(), time.Now())
-	if err != nil || admitted.Annotations[v1alpha1.DigestAnnotation] != "" {
-		t.Errorf("%+v, %v", admitted, err)
-	}
-	admitted.ResourceVersion = "1"
-	changed := admitted.DeepCopy()
-	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, v1alpha1.DigestAnnotation, "3/4")
-	updated, _, err := AdmitUpdate(Change{Old: admitted, Updated: changed, User: User{Name: "other"}}, DefaultLimits(), time.Now(), 0)
-	if err != nil || updated.Annotations[v1alpha1.DigestAnnotation] != "" {
-		t.Errorf("%+v, %v", updated, err)
-	}
-}

@@ -60,20 +60,6 @@ func dropFormerHolder(next, old *v1alpha1.Lock) {
 	}
 }
 
-// keepDigest undoes a change to the [v1alpha1.DigestAnnotation], which only the operator sets. A nil
-// old is a lock without it.
-func keepDigest(next, old *v1alpha1.Lock) {
-	var kept string
-	if old != nil {
-		kept = old.Annotations[v1alpha1.DigestAnnotation]
-	}
-	if kept == "" {
-		dropAnnotation(next, v1alpha1.DigestAnnotation)
-		return
-	}
-	metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1alpha1.DigestAnnotation, kept)
-}
-
 // endFieldManagement makes the API server drop the record of who sets which field, and keep none until a
 // user applies the object on the server's side. The record is a quarter of the cost of a write.
 func endFieldManagement(next *v1alpha1.Lock) {

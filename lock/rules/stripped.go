@@ -15,9 +15,7 @@ const strippedAnnotation = "forrst.dev/stripped: read the lock before writing it
 const maxKeptLabels = 32
 
 // keptAnnotations are those that the service reads of locks in its caches.
-var keptAnnotations = []string{
-	v1alpha1.AcquisitionAnnotation, v1alpha1.ForceReleaseReasonAnnotation, v1alpha1.DigestAnnotation,
-}
+var keptAnnotations = []string{v1alpha1.AcquisitionAnnotation, v1alpha1.ForceReleaseReasonAnnotation}
 
 // Stripped returns the lock as caches keep it: without the API server's record of who sets which
 // field, and without the annotations of users and tools, which the service does not read. It returns

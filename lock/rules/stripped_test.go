@@ -15,7 +15,7 @@ import (
 func TestStrippedKeepsWhatTheServiceReads(t *testing.T) {
 	whole := live(t)
 	whole.Annotations = map[string]string{
-		v1alpha1.AcquisitionAnnotation: "a", v1alpha1.ForceReleaseReasonAnnotation: "b", v1alpha1.DigestAnnotation: "c",
+		v1alpha1.AcquisitionAnnotation: "a", v1alpha1.ForceReleaseReasonAnnotation: "b",
 	}
 	whole.Labels = map[string]string{"app": "billing"}
 	whole.OwnerReferences = []metav1.OwnerReference{{Name: "owner"}}

@@ -80,7 +80,6 @@ var _ = Describe("Doctor", Serial, func() {
 				finding("certificate", doctor.Warn, "expires on"), // That of the tests lasts for a week.
 				finding("exempted users", doctor.OK, ""),
 				finding("a dry run", doctor.OK, "refuses a forged one"),
-				finding("heartbeat", doctor.OK, "run"),
 				finding("clock", doctor.OK, ""),
 			))
 			g.Expect(findings).NotTo(ContainElement(HaveField("Status", doctor.Fail)))
