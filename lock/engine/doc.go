@@ -12,7 +12,7 @@
 // The callers that wait for one lock form a queue, first in, first out (queue.go). One goroutine
 // for each queue acquires the lock for its head (wait.go). It sleeps until the lock may be free:
 // until the informer reports a change (lock_cache.go), the lock expires, or the next read is due,
-// which is soon while the watch is not trusted (trust.go). waiter.deliver wakes a waiter with its
+// which is soon while the watch is closed (recheck.go). waiter.deliver wakes a waiter with its
 // outcome; queue.signal wakes the goroutine.
 //
 // # Hand-off

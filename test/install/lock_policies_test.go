@@ -3,7 +3,6 @@ package install_test
 import (
 	"bytes"
 	"context"
-	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"

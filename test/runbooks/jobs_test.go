@@ -20,7 +20,6 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/kubelet"
-	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 var _ = Describe("The runbook for an operator that is away while Jobs wait", func() {
