@@ -113,7 +113,7 @@ var _ = Describe("The operator of locked Jobs", func() {
 		Expect(startsOf(namespace)).To(Equal([]string{"one", "two", "three", "four"}))
 	})
 
-	It("makes no request for Jobs that wait", func(ctx context.Context) {
+	It("makes no request for Jobs that wait but to read the lock of the first again", func(ctx context.Context) {
 		var requests counter
 		startOperator(ctx, requests.count)
 		running := create(ctx, makeJob(namespace, "running", "key"))
@@ -127,7 +127,14 @@ var _ = Describe("The operator of locked Jobs", func() {
 		Eventually(func() int { return len(annotatedJobs(ctx, namespace)) }).Should(Equal(waiting))
 		before := len(requests.about(namespace))
 		Expect(before).To(BeNumerically(">=", 2*waiting), "an event and an annotation each")
-		Consistently(func() []string { return requests.about(namespace)[before:] }).WithTimeout(3 * time.Second).Should(BeEmpty())
+		read, reads := "GET /apis/forrst.dev/v1alpha1/namespaces/"+namespace+"/locks/"+lockOf(ctx, namespace, "key").Name, 0
+		Consistently(func() []string {
+			since := requests.about(namespace)[before:]
+			others := slices.DeleteFunc(slices.Clone(since), func(request string) bool { return request == read })
+			reads = len(since) - len(others)
+			return others
+		}).WithTimeout(3 * time.Second).Should(BeEmpty())
+		Expect(reads).To(BeNumerically("<=", waiting/10), "the first alone reads, every 3.75 to 5 s")
 	})
 })
 
