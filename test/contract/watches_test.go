@@ -177,8 +177,8 @@ var _ = Describe("The watches of a program", func() {
 		AddReportEntry("requests", fmt.Sprint(total))
 		Expect(total["watch of one"]).To(Equal(single))
 		Expect(total["watch of all"]).To(Equal(wide))
-		looks := 1 + int(time.Since(began)/(10*time.Second))
-		Expect(total["GET"]).To(BeNumerically("<=", keys*looks), "a queue reads its lock once, and again every 10 s")
+		looks := 1 + int(time.Since(began)/(3750*time.Millisecond))
+		Expect(total["GET"]).To(BeNumerically("<=", keys*looks), "a queue reads its lock once, and again every 3.75 s at most")
 		Expect(total["POST"]).To(BeNumerically("<=", 2*keys), "a waiter tries at first, and when the lock is free")
 		Expect(total).To(HaveLen(4 - max(0, 1-wide)))
 	},

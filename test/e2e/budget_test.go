@@ -78,8 +78,9 @@ func spendTwoWrites(ctx context.Context, own *cluster) {
 	Expect(spent).To(And(HaveKeyWithValue("POST", 2.0*cycles), HaveKeyWithValue("DELETE", 2.0*cycles)))
 	delete(spent, "POST")
 	delete(spent, "DELETE")
-	// One more for each time would show. The head of a queue may read its lock now and then.
-	Expect(spent).To(HaveEach(BeNumerically("<", cycles/2)))
+	for verb, count := range spent { // One more for each time would show. The controllers may read a lock to tell the time.
+		Expect(count).To(BeNumerically("<", cycles/2), verb)
+	}
 }
 
 // spendOneWebhookCall expects one for a direct write.
