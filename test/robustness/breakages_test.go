@@ -247,7 +247,7 @@ var breakages = map[string]breakage{
 		test:  finder{folder: "lock/line", name: "TestOneOfTwoReleasesThroughTwoReplicasHasEndedTheGrant", says: "the overtaken release is told"},
 	},
 	"a home that ends what was renewed since its release was asked for": {
-		edits: []edit{{"lock/line/host.go", "engine.ContextWithoutCaller(ctx, v.since(asked.Came))", "ctx"}},
+		edits: []edit{{"lock/line/host.go", "engine.ContextWithoutCaller(ctx, came)", "ctx"}},
 		test:  finder{folder: "lock/line", name: "TestAReleaseOfACallerThatHasGoneOnIsGivenUp", says: "the lock is held by"},
 	},
 	"a release of whatever was renewed since its caller has left": {
