@@ -188,9 +188,8 @@ const eachPeering = "peering of each"
 // peerFaults are those between replicas that share lines. All requests to the API server get through.
 var peerFaults = []fault{resetPeers, partitionPeers, partitionPeersForLong, deafPeer, splitView, splitViewForLong}
 
-// faultsOfHomes are the names of those in which a replica may get no answer from the home of a line. Replicas take each
-// other for silent when a clock is stepped.
-var faultsOfHomes = namesOf(append([]fault{killReplica, stopReplica, suspendReplica, stepForward, stepBack}, peerFaults...))
+// faultsOfHomes are the names of those in which a replica may get no answer from the home of a line.
+var faultsOfHomes = namesOf(append([]fault{killReplica, stopReplica, suspendReplica}, peerFaults...))
 
 func namesOf(faults []fault) (names []string) {
 	for _, each := range faults {
