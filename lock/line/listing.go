@@ -95,7 +95,10 @@ func (l *Line) ask(ctx context.Context, asked question, told func(answer)) error
 		if stream == nil {
 			return errUnanswered
 		}
-		inquiry := stream.inquire(asked)
+		inquiry, isSent := stream.inquire(asked)
+		if !isSent {
+			return errUnanswered
+		}
 		there, _ := inquiry.await(ctx)
 		inquiry.leave()
 		if there.Result != done {

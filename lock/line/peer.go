@@ -328,25 +328,17 @@ func (v *visitOut) end() {
 
 // inquiry is a question to another replica that has one answer.
 type inquiry struct {
-	// stream is nil if the question was not sent.
 	stream *visitOut
 	id     uint64
-	// answered gets the answer: declined if the question was not sent, and leaving when the stream has ended.
+	// answered gets the answer, which is leaving when the stream has ended.
 	answered chan answer
 }
 
-// inquire sends a question; v may be nil. leave must follow.
-func (v *visitOut) inquire(asked question) inquiry {
-	inquiry := inquiry{stream: v, answered: make(chan answer, 1)}
-	if v != nil {
-		inquiry.id = v.ask(asked, recipient{call: inquiry.answered})
-	}
-	if inquiry.id == 0 {
-		inquiry.answered = make(chan answer, 1)
-		inquiry.stream = nil
-		inquiry.answered <- answer{Result: declined}
-	}
-	return inquiry
+// inquire sends a question, and reports whether it was sent. leave must follow then.
+func (v *visitOut) inquire(asked question) (sent inquiry, isSent bool) {
+	answered := make(chan answer, 1)
+	id := v.ask(asked, recipient{call: answered})
+	return inquiry{v, id, answered}, id != 0
 }
 
 // await returns the answer. If ctx ends first, the result is leaving, and the answer may be awaited again.
@@ -360,11 +352,7 @@ func (i inquiry) await(ctx context.Context) (told answer, isAnswered bool) {
 }
 
 // leave tells the other replica that nobody waits for the answer, if there was none.
-func (i inquiry) leave() {
-	if i.stream != nil {
-		i.stream.leave(i.id, false)
-	}
-}
+func (i inquiry) leave() { i.stream.leave(i.id, false) }
 
 // remotePlace is the place of a caller in the line of another replica.
 type remotePlace struct {

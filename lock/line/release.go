@@ -66,7 +66,10 @@ func (l *Line) release(ctx context.Context, namespace string, key v1alpha1.FullK
 			l.recent.forget(name, proof)
 		}
 	}()
-	inquiry := l.askHome(ctx, question{Kind: release, Namespace: namespace, Key: key, Proof: &limited})
+	inquiry, isAsked := l.askHome(ctx, question{Kind: release, Namespace: namespace, Key: key, Proof: &limited})
+	if !isAsked {
+		return l.Local.Release(ctx, namespace, key, proof)
+	}
 	defer inquiry.leave()
 	waiting, cancel := context.WithTimeout(ctx, forwardFor)
 	told, isAnswered := inquiry.await(waiting)
@@ -170,9 +173,13 @@ func (l *Line) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey
 	return renewed, err
 }
 
-// atHome is what the home of the line has answered within [forwardFor], see [Line.askHome].
+// atHome is what the home of the line has answered within [forwardFor], see [Line.askHome]. The result is declined if
+// it was not asked, and leaving if it has not answered.
 func (l *Line) atHome(ctx context.Context, asked question) answer {
-	inquiry := l.askHome(ctx, asked)
+	inquiry, isAsked := l.askHome(ctx, asked)
+	if !isAsked {
+		return answer{Result: declined}
+	}
 	defer inquiry.leave()
 	ctx, cancel := context.WithTimeout(ctx, forwardFor)
 	defer cancel()
@@ -180,14 +187,19 @@ func (l *Line) atHome(ctx context.Context, asked question) answer {
 	return told
 }
 
-// askHome asks the home of the line about a lock that this replica has not granted. The answer is declined if nothing was
-// done, such as if there is no other home to ask.
-func (l *Line) askHome(ctx context.Context, asked question) inquiry {
+// askHome asks the home of the line about a lock that this replica has not granted, and reports whether there is one to ask.
+func (l *Line) askHome(ctx context.Context, asked question) (sent inquiry, isAsked bool) {
+	if l.members.isAlone() {
+		return inquiry{}, false
+	}
+	if _, _, isKnown := l.Known(asked.Namespace, asked.Key, *asked.Proof); isKnown {
+		return inquiry{}, false
+	}
 	name := types.NamespacedName{Namespace: asked.Namespace, Name: asked.Key.ObjectName()}
-	_, _, isKnown := l.Known(asked.Namespace, asked.Key, *asked.Proof)
-	var stream *visitOut
-	if home := l.members.view().homeOf(name); !isKnown && home != l.self && !l.members.isAlone() {
-		stream = l.members.streamTo(home)
+	home := l.members.view().homeOf(name)
+	stream := l.members.streamTo(home)
+	if home == l.self || stream == nil {
+		return inquiry{}, false
 	}
 	asked.User, asked.Trace, asked.Came = lock.UserFrom(ctx), l.traces.Of(ctx), l.timers.Since(l.members.epoch)
 	return stream.inquire(asked)
