@@ -178,6 +178,29 @@ func TestOneOfTwoReleasesThatASlowHomeAnswersHasEndedTheGrant(t *testing.T) {
 	})
 }
 
+// A slow home knows nothing of the grant, and its replica knows of a former one to the same owner alone.
+func TestAReleaseThatASlowHomeDeclinesEndsTheGrantThatThereIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		replicas := start(t, time.Millisecond, 5*time.Second, 5*time.Second)
+		home, edges := replicas.all[replicas.home()], replicas.edges()
+		<-time.After(6 * time.Second)
+		replicas.hold(home, "first")
+		told := replicas.wait(t.Context(), edges[0], by("job", time.Hour))
+		replicas.release(home, "first")
+		replicas.granted(told, time.Second)
+		replicas.release(home, "job")
+		if _, err := edges[1].engine.Acquire(t.Context(), "default", by("job", 0)); err != nil {
+			t.Fatal(err)
+		}
+		edges[0].isDeaf.Store(true)
+		time.AfterFunc(700*time.Millisecond, func() { edges[0].isDeaf.Store(false) })
+		replicas.release(edges[0], "job")
+		if owner := replicas.etcd.owner(); owner != "" {
+			t.Errorf("the lock is held by %q", owner)
+		}
+	})
+}
+
 // A caller that has given its renewal up is told so at once, and not when the home should have answered.
 func TestARenewalEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
