@@ -74,7 +74,7 @@ func (e *Engine) release(ctx context.Context, by caller, namespace string, key v
 	var first firstRelease
 	if isKnown {
 		if by.mayHaveRenewed(known.lock) {
-			return fmt.Errorf("%s: %w", operation, errGoesOn)
+			return fmt.Errorf("%s: %w; %w", operation, errGoesOn, lock.ErrNothingDone)
 		}
 		if !proof.IsUnrenewed { // Otherwise no caller may know of the grant, and another call of the request can have it.
 			e.queues.endRepeated(known.lock)

@@ -410,8 +410,9 @@ func (v *visit) call(ctx context.Context, asked question, came time.Time) answer
 		switch {
 		case err == nil:
 			return answer{ID: asked.ID, Result: done}
-		case !errors.Is(err, engine.ErrOver) && (errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch)):
-			return answer{ID: asked.ID, Result: declined} // Another call has ended it.
+		case errors.Is(err, lock.ErrNothingDone),
+			!errors.Is(err, engine.ErrOver) && (errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch)): // Another call has ended it.
+			return answer{ID: asked.ID, Result: declined}
 		}
 		// That the grant is over may be what its own first try has done, and its caller may mean a later one. Whether
 		// it is to end after a renewal, only the replica of the caller knows.

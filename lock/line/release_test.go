@@ -201,6 +201,32 @@ func TestAReleaseThatASlowHomeDeclinesEndsTheGrantThatThereIs(t *testing.T) {
 	})
 }
 
+// The clock of the home has stood still since it renewed the grant, so that the renewal looks later than the releases.
+func TestAHomeThatTakesARenewalForALaterOneHasReleasedNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		replicas, clocks := startAhead(t)
+		home, edge := replicas.all[replicas.home()], replicas.edges()[0]
+		replicas.hold(home, "job")
+		if _, err := home.Renew(t.Context(), "default", key, lock.Proof{Owner: "job"}, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Second)
+		clocks[home.Self()].Store(-int64(5 * time.Second))
+		edge.slow("delete", 100*time.Millisecond)
+		told := make(chan error, 2)
+		for range 2 {
+			go func() { told <- edge.Release(t.Context(), "default", key, lock.Proof{Owner: "job"}) }()
+		}
+		one, another := <-told, <-told
+		if errors.Is(another, lock.ErrNotHeld) {
+			one, another = another, one
+		}
+		if another != nil || !errors.Is(one, lock.ErrNotHeld) {
+			t.Errorf("the releases are told %v and %v", one, another)
+		}
+	})
+}
+
 // A caller that has given its renewal up is told so at once, and not when the home should have answered.
 func TestARenewalEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
