@@ -55,11 +55,13 @@ func (r *record) countRecords() (begun, ended map[int64]int, violations []string
 	byToken := r.byToken()
 	begun, ended = map[int64]int{}, map[int64]int{}
 	for _, record := range r.audited {
-		if record.Namespace != clientNamespace || strings.HasPrefix(record.Key, probePrefix) || record.FencingToken == 0 || r.clock(record.AcquireTime.Time) < 0 {
-			continue // The grant is none of this history.
+		if record.Namespace != clientNamespace || strings.HasPrefix(record.Key, probePrefix) || record.FencingToken == 0 {
+			continue
 		}
+		grant := byToken[record.FencingToken]
 		switch {
-		case byToken[record.FencingToken] == nil || byToken[record.FencingToken].key != "lock:"+record.Key:
+		case grant == nil && r.clock(record.AcquireTime.Time) < 0: // The grant is none of this history.
+		case grant == nil || grant.key != "lock:"+record.Key:
 			violations = append(violations, fmt.Sprintf("audit: %s of the grant %d of %s, which etcd does not have", record.Event, record.FencingToken, record.Key))
 		case slices.Contains(begins, record.Event):
 			begun[record.FencingToken]++
