@@ -20,17 +20,6 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// A read through a proxy that does not reach the API server tells neither of the lock nor of the time.
-func TestThe404OfAProxyIsAFailedRead(t *testing.T) {
-	locks := v1alpha1.Resource("locks")
-	if err := ignoreNotFound("read", apierrors.NewNotFound(locks, "k")); err != nil {
-		t.Errorf("the API server's: %v", err)
-	}
-	if ignoreNotFound("read", apierrors.NewGenericServerResponse(http.StatusNotFound, http.MethodGet, locks, "k", "default backend - 404", 0, true)) == nil {
-		t.Error("that of a proxy is ignored")
-	}
-}
-
 // If the delete of the expired lock is refused, the create would be told that the name is taken.
 func TestAReclaimThatIsRefusedIsAnError(t *testing.T) {
 	const owner = "owner-of-the-former-holder"

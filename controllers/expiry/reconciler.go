@@ -20,7 +20,6 @@ import (
 	"forrst.dev/lock-operator/controllers/reaper"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/lockevents"
-	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
@@ -83,7 +82,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 		lock = v1alpha1.Lock{} // Decoding keeps the fields that an answer does not have.
 		if err := r.LiveReader.Get(ctx, request.NamespacedName, &lock); err != nil {
-			return ctrl.Result{}, refusal.IgnoreNotFound(err)
+			return ctrl.Result{}, client.IgnoreNotFound(err)
 		}
 	}
 	if wait := rules.UntilReclaimable(&lock, r.Clock.Now(), r.grace()); wait > horizon {

@@ -159,7 +159,7 @@ func (r *Reconciler) releaseAfterDelay(ctx context.Context, lock *v1alpha1.Lock,
 	if lock.Spec.ReleaseDelay != nil && (!servertime.IsFresh(r.Clock) || rules.IsStripped(lock)) {
 		var live v1alpha1.Lock // Decoding into lock would keep the fields that the answer does not have.
 		if err := r.LiveReader.Get(ctx, client.ObjectKeyFromObject(lock), &live); err != nil {
-			return ctrl.Result{}, refusal.IgnoreNotFound(err)
+			return ctrl.Result{}, client.IgnoreNotFound(err)
 		}
 		if live.ResourceVersion != lock.ResourceVersion {
 			return ctrl.Result{RequeueAfter: time.Millisecond}, nil // The change is about to enqueue it.

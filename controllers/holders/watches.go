@@ -2,6 +2,7 @@ package holders
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -365,7 +366,7 @@ func followed(of holder, events <-chan watch.Event) (how string, isWatched bool,
 // unlessFutile returns nil for errors that an early repetition does not resolve, such as a
 // missing right.
 func unlessFutile(err error) error {
-	if apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsNotFound(err) || apimeta.IsNoMatchError(err) {
+	if apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || errors.Is(err, refusal.ErrNotServed) || apimeta.IsNoMatchError(err) {
 		return nil
 	}
 	return err

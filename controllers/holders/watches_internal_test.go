@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -24,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/refusal"
 )
 
 // soon has room for a slow machine.
@@ -260,8 +260,7 @@ func TestWatchThatBeginsInThePast(t *testing.T) {
 // no longer, or not yet: objects of it may exist.
 func TestKindThatIsNotServed(t *testing.T) {
 	fixture := newWatchesFixture(t, 10)
-	fixture.objects.getErr = apierrors.NewGenericServerResponse(http.StatusNotFound, http.MethodGet,
-		schema.GroupResource{Resource: "widgets"}, "w", "404 page not found", 0, true)
+	fixture.objects.getErr = refusal.ErrNotServed
 	lock := fixture.observePod("w")
 	eventually(t, "the holder is read", func() bool { reads, _, _ := fixture.objects.counts(); return reads == 1 })
 	eventually(t, "it is left for a while", func() bool { return len(fixture.slots) == 0 && fixture.clock.Waiters() == 1 })

@@ -60,7 +60,7 @@ func (r *Reconciler) annotateJob(ctx context.Context, annotation annotation) err
 	if refusal.IsConflict(err) {
 		var current batchv1.Job
 		if err := r.LiveReader.Get(ctx, client.ObjectKeyFromObject(annotation.job), &current); err != nil {
-			return refusal.IgnoreNotFound(err)
+			return client.IgnoreNotFound(err)
 		}
 		if current.UID != annotation.job.UID || jobs.PhaseOf(&current) != jobs.Waiting {
 			return nil

@@ -38,7 +38,7 @@ func refusalOf(err error) string {
 
 // handleRefusedStart lets the next Job of the key start when this one cannot. An invalid Job
 // fails, and so does one that does not wait; what is forbidden now may be allowed
-// later, under another policy or quota. What a proxy refuses, the API server has not.
+// later, under another policy or quota.
 func (p *pass) handleRefusedStart(ctx context.Context, holder *jobInfo, start error) error {
 	refusal := refusalOf(start)
 	p.state.grant.trace.Failed(lock.ErrRefused)
@@ -47,8 +47,7 @@ func (p *pass) handleRefusedStart(ctx context.Context, holder *jobInfo, start er
 	// The template of a Job whose last pods are still counted is immutable for a moment.
 	isInvalid := apierrors.IsInvalid(start) && holder.job.Status.Active == 0
 	var failed error
-	isFinal := isInvalid || holder.lockOptions.Policy != jobs.PolicyWait
-	if isFinal && !apierrors.IsUnexpectedServerError(start) {
+	if isInvalid || holder.lockOptions.Policy != jobs.PolicyWait {
 		failed = p.setFinishedCondition(ctx, holder, jobs.StartRefused, audit.Bounded("The Job cannot be started: "+refusal))
 		if failed == nil {
 			// If the Job has changed since, the cache will show it.

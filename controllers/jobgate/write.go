@@ -58,7 +58,7 @@ func (p *pass) isCurrent(ctx context.Context, job *batchv1.Job) (bool, error) {
 	var current batchv1.Job
 	err := p.LiveReader.Get(ctx, client.ObjectKeyFromObject(job), &current)
 	if err != nil {
-		return false, refusal.IgnoreNotFound(err)
+		return false, client.IgnoreNotFound(err)
 	}
 	return current.UID == job.UID && current.ResourceVersion == job.ResourceVersion, nil
 }

@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -19,7 +18,7 @@ import (
 // allowedIn returns for how long the namespace and the cluster allow the operator to renew a lock.
 func (r *Reconciler) allowedIn(ctx context.Context, reader client.Reader, name string) (time.Duration, error) {
 	namespace := metadataOfNamespaces()
-	if err := refusal.IgnoreNotFound(reader.Get(ctx, client.ObjectKey{Name: name}, namespace)); err != nil {
+	if err := client.IgnoreNotFound(reader.Get(ctx, client.ObjectKey{Name: name}, namespace)); err != nil {
 		return 0, fmt.Errorf("read the annotation %s of the namespace: %w", v1alpha1.MaxOperatorRenewalAnnotation, err)
 	}
 	return rules.MaxOperatorRenewal(namespace.Annotations[v1alpha1.MaxOperatorRenewalAnnotation], r.MaxOperatorRenewal), nil

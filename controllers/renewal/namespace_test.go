@@ -42,8 +42,7 @@ func TestTheRenewalsAreNotEndedByWhatTheCacheShowsOfTheNamespace(t *testing.T) {
 	}
 }
 
-// A proxy that does not reach the API server does not withdraw the renewals.
-func TestThe404OfAProxyDoesNotWithdrawTheRenewals(t *testing.T) {
+func TestAReadThatFailsDoesNotWithdrawTheRenewals(t *testing.T) {
 	c, r, recorder := start(t, declared())
 	c.Client = withoutNamespaces{c.Client}
 	c.clock.Step(30 * time.Minute)
@@ -53,7 +52,7 @@ func TestThe404OfAProxyDoesNotWithdrawTheRenewals(t *testing.T) {
 	}
 }
 
-// awayFromNamespaces is behind a proxy that passes on only what is asked about locks.
+// awayFromNamespaces reads locks alone.
 type awayFromNamespaces struct{ client.Reader }
 
 func (r awayFromNamespaces) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {

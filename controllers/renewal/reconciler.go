@@ -151,7 +151,7 @@ func (r *Reconciler) forget(name types.NamespacedName) {
 func (r *Reconciler) live(ctx context.Context, name types.NamespacedName) (*v1alpha1.Lock, error) {
 	var lock v1alpha1.Lock
 	if err := r.LiveReader.Get(ctx, name, &lock); err != nil {
-		return nil, refusal.IgnoreNotFound(err)
+		return nil, client.IgnoreNotFound(err)
 	}
 	return &lock, nil
 }

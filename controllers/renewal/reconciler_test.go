@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -283,8 +282,8 @@ func TestARenewalThatFailsIsRepeatedAndALostLockIsNot(t *testing.T) {
 	}
 }
 
-// A proxy that does not reach the API server may answer Not Found. A lock that was given up for that would expire.
-func TestThe404OfAProxyEndsNoRenewal(t *testing.T) {
+// A lock that was given up for a read that fails would expire.
+func TestAReadThatFailsEndsNoRenewal(t *testing.T) {
 	c, r, _ := start(t, declared())
 	c.clock.Step(30 * time.Minute)
 	c.failure = apierrors.NewConflict(v1alpha1.Resource("locks"), "declared", errors.New("changed"))
@@ -294,11 +293,11 @@ func TestThe404OfAProxyEndsNoRenewal(t *testing.T) {
 	}
 }
 
-// awayReader reads through a proxy that does not reach the API server.
+// awayReader does not reach the API server.
 type awayReader struct{ client.Reader }
 
-func (awayReader) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
-	return apierrors.NewGenericServerResponse(http.StatusNotFound, http.MethodGet, v1alpha1.Resource("locks"), key.Name, "default backend - 404", 0, true)
+func (awayReader) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return errors.New("the API server is away")
 }
 
 func TestARenewalIsRepeatedMoreOftenTowardsTheExpiry(t *testing.T) {

@@ -417,9 +417,8 @@ func (a *acquireAttempt) owners() []string {
 }
 
 // isLostRace reports whether a conditional write failed because the object has changed, or because
-// admission says that the lock is held. The conflict of a proxy says nothing of the lock.
+// admission says that the lock is held.
 func isLostRace(err error) bool {
 	_, isRefused := refusal.Of(err)
-	isTaken := apierrors.IsAlreadyExists(err) && !apierrors.IsUnexpectedServerError(err)
-	return !isRefused && (isTaken || refusal.IsConflict(err) || apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld))
+	return !isRefused && (apierrors.IsAlreadyExists(err) || refusal.IsConflict(err) || apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -268,14 +267,6 @@ func TestGrantsThroughTheLineAreTimed(t *testing.T) {
 // An engine whose requests fail tells so, so that another one serves those that wait; after a while it may be
 // tried again.
 func TestAnEngineWhoseRequestsFailIsLost(t *testing.T) {
-	t.Run("without a connection", func(t *testing.T) { losesEngine(t, errRefused) })
-	for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {
-		t.Run(http.StatusText(code)+" by a proxy", func(t *testing.T) { losesEngine(t, byProxy(code, "GET")) })
-	}
-}
-
-func losesEngine(t *testing.T, failure error) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		at := start(t, etcd)
@@ -283,7 +274,7 @@ func losesEngine(t *testing.T, failure error) {
 		if at.HasLostTouch() {
 			t.Error("behind without a failure")
 		}
-		etcd.inject(faults{before: always(failure)})
+		etcd.inject(faults{before: always(errRefused)})
 		ctx, leave := context.WithCancel(t.Context())
 		answers := make(chan answer, 1)
 		queueUp(ctx, t, at, waiting("b", time.Hour), answers)

@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,20 +76,6 @@ func TestWhateverFindsALockGoneTellsThoseWhoWait(t *testing.T) {
 	}
 }
 
-// A release that a proxy has answered so is not done, and goes on.
-func TestThe404OfAProxyIsNoRelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		here := start(t, etcd)
-		acquire(t, here, by("a"))
-		etcd.inject(faults{before: once("delete", byProxy(http.StatusNotFound, ""))})
-		release(t, here, "a")
-		if owner := etcd.owner("billing--report"); owner != "" {
-			t.Errorf("the lock is held by %q", owner)
-		}
-	})
-}
-
 // A delete may find nothing, and a queue may begin meanwhile that goes by the grant.
 func TestADeleteThatFindsNothingTellsThoseWhoHaveCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -112,29 +97,6 @@ func TestADeleteThatFindsNothingTellsThoseWhoHaveCome(t *testing.T) {
 		}
 		if got := <-answers; got.err != nil || time.Since(begun) > 200*time.Millisecond {
 			t.Errorf("after %s: %v", time.Since(begun), got.err)
-		}
-	})
-}
-
-// A proxy that does not reach the API server may answer 404. A lock that has ended for a queue would be tried for in vain
-// until its end.
-func TestThe404OfAProxyDoesNotEndALock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		here := start(t, etcd)
-		acquire(t, start(t, etcd), by("a"))
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, here, waiting("b", 30*time.Second), answers)
-		etcd.inject(faults{before: once("get", byProxy(http.StatusNotFound, ""))})
-		if _, err := here.Get(t.Context(), "default", key); !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNotHeld) {
-			t.Errorf("got %v, want ErrUnavailable", err)
-		}
-		etcd.made()
-		if got := <-answers; !errors.Is(got.err, lock.ErrHeld) {
-			t.Errorf("got %v", got.err)
-		}
-		if made := etcd.writes(); len(made) > 0 {
-			t.Errorf("writes: %v", made)
 		}
 	})
 }

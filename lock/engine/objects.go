@@ -206,12 +206,6 @@ func (r *reach) isFailing() bool {
 	return r.last.After(r.since) && r.timers.Since(r.since) >= failingAfter && r.timers.Since(r.last) < failingFor
 }
 
-// isAnswer reports whether the status is one that the API server has answered, though it may be a refusal. What it refuses
-// since it has too much to do has no status of its own, as the answers of a proxy have none.
-func isAnswer(status apierrors.APIStatus, err error) bool {
-	return status.Status().Code < http.StatusInternalServerError && (!apierrors.IsUnexpectedServerError(err) || apierrors.IsTooManyRequests(err))
-}
-
 // note takes in how a request has ended.
 func (r *reach) note(began time.Time, err error) {
 	if errors.Is(err, context.Canceled) {
@@ -220,7 +214,7 @@ func (r *reach) note(began time.Time, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var status apierrors.APIStatus
-	if err == nil || errors.As(err, &status) && isAnswer(status, err) {
+	if err == nil || errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError { // It may be a refusal.
 		r.answered, r.since, r.last = r.timers.Now(), time.Time{}, time.Time{}
 		return
 	}

@@ -259,7 +259,7 @@ func (o *orphans) sort(searched map[string][]grant, late map[grant]bool, err err
 			switch {
 			case o.hasExpired(orphan):
 				delete(o.searched, orphan)
-			case late[orphan], apierrors.IsForbidden(err) && !apierrors.IsUnexpectedServerError(err):
+			case late[orphan], apierrors.IsForbidden(err):
 				o.lookedUp[orphan] = o.searched[orphan]
 				delete(o.searched, orphan)
 				o.queue.Add(orphan)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -90,45 +89,40 @@ func TestALateGrantAmongThousandsThatNeverHappened(t *testing.T) {
 }
 
 func TestASearchForLateGrantsThatFailedIsRepeatedSoon(t *testing.T) {
-	for what, failure := range map[string]error{"away": apierrors.NewServiceUnavailable("away"), "refused by a proxy": byProxy(http.StatusForbidden, http.MethodGet)} {
-		t.Run(what, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { repeatsSearch(t, failure) }) })
-	}
-}
-
-func repeatsSearch(t *testing.T, failure error) {
-	t.Helper()
-	etcd := newEtcd()
-	engine := start(t, etcd)
-	requests := make([]lock.Request, 100) // More than are looked up one by one.
-	for i := range requests {
-		requests[i] = forKey(fmt.Sprintf("other-%d", i))
-	}
-	unanswered(t, etcd, engine, requests...)
-	late := unanswered(t, etcd, engine, forKey("late"))
-	var failed atomic.Int32
-	etcd.inject(faults{before: func(verb string) error {
-		if verb == "list" && failed.Load() < 3 {
-			failed.Add(1)
-			return failure
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		engine := start(t, etcd)
+		requests := make([]lock.Request, 100) // More than are looked up one by one.
+		for i := range requests {
+			requests[i] = forKey(fmt.Sprintf("other-%d", i))
 		}
-		return nil
-	}})
-	for range 3000 {
-		if failed.Load() == 3 {
-			break
+		unanswered(t, etcd, engine, requests...)
+		late := unanswered(t, etcd, engine, forKey("late"))
+		var failed atomic.Int32
+		etcd.inject(faults{before: func(verb string) error {
+			if verb == "list" && failed.Load() < 3 {
+				failed.Add(1)
+				return apierrors.NewServiceUnavailable("away")
+			}
+			return nil
+		}})
+		for range 3000 {
+			if failed.Load() == 3 {
+				break
+			}
+			pass(10 * time.Millisecond)
 		}
-		pass(10 * time.Millisecond)
-	}
-	if failed.Load() < 3 {
-		t.Fatalf("%d lists within half a minute", failed.Load())
-	}
-	if _, err := etcd.Create(context.Background(), late, metav1.CreateOptions{}); err != nil { //nolint:usetesting // by the API server
-		t.Fatal(err)
-	}
-	pass(1100 * time.Millisecond)
-	if owner := etcd.owner(late.Name); owner != "" {
-		t.Errorf("%q holds its lock a second after the last list that failed", owner)
-	}
+		if failed.Load() < 3 {
+			t.Fatalf("%d lists within half a minute", failed.Load())
+		}
+		if _, err := etcd.Create(context.Background(), late, metav1.CreateOptions{}); err != nil { //nolint:usetesting // by the API server
+			t.Fatal(err)
+		}
+		pass(1100 * time.Millisecond)
+		if owner := etcd.owner(late.Name); owner != "" {
+			t.Errorf("%q holds its lock a second after the last list that failed", owner)
+		}
+	})
 }
 
 // TestManyOrphansEndWithTheEngine is about an engine that stops before it has looked for them.

@@ -26,7 +26,7 @@ func (e *Engine) requestError(operation string, err error, owners ...string) err
 	switch {
 	case errors.Is(err, lock.ErrUnavailable): // It says so already.
 	case isOutcome(err):
-	case !definitelyNotApplied(err), neverSent(err), apierrors.IsTooManyRequests(err), apierrors.IsUnexpectedServerError(err):
+	case !definitelyNotApplied(err), neverSent(err), apierrors.IsTooManyRequests(err):
 		return fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, err)
 	case isRefused:
 		reason := refused.Reason(owners...)

@@ -27,14 +27,7 @@ import (
 func definitelyNotApplied(err error) bool {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
-		switch code := status.Status().Code; code {
-		case http.StatusRequestTimeout:
-			return false // That of a proxy, which may have passed the request on.
-		case http.StatusConflict, http.StatusNotFound:
-			return !apierrors.IsUnexpectedServerError(err) // In the same way.
-		default:
-			return code < http.StatusInternalServerError
-		}
+		return status.Status().Code < http.StatusInternalServerError
 	}
 	return neverSent(err)
 }

@@ -79,29 +79,14 @@ func Explanation(err error) string {
 }
 
 // IsConflict reports whether a conditional write failed because the object has changed. A policy or
-// a webhook of a third party may refuse a write with the same code, and a proxy may answer so by itself.
+// a webhook of a third party may refuse a write with the same code.
 func IsConflict(err error) bool {
 	_, isRefused := Of(err)
-	return !isRefused && apierrors.IsConflict(err) && !apierrors.IsUnexpectedServerError(err)
+	return !isRefused && apierrors.IsConflict(err)
 }
 
-// IsNotFound reports whether a request failed because there is no such object, in the same way. A proxy, or an API server
-// that does not serve the kind, may answer Not Found as well, which says nothing of the object; see [IsForeign].
+// IsNotFound reports whether a request failed because there is no such object, in the same way.
 func IsNotFound(err error) bool {
 	_, isRefused := Of(err)
-	return !isRefused && apierrors.IsNotFound(err) && !IsForeign(err)
-}
-
-// IgnoreNotFound returns nil if [IsNotFound] reports true, and err otherwise. It is for reads from the API server; a cache
-// has no proxies before it.
-func IgnoreNotFound(err error) error {
-	if IsNotFound(err) {
-		return nil
-	}
-	return err
-}
-
-// IsForeign reports whether Not Found was answered without the API server's word on the object.
-func IsForeign(err error) bool {
-	return apierrors.IsNotFound(err) && apierrors.IsUnexpectedServerError(err)
+	return !isRefused && apierrors.IsNotFound(err)
 }

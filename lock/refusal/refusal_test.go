@@ -32,8 +32,6 @@ func TestLostRacesAreNoRefusals(t *testing.T) {
 	}{
 		"storage, a conflict":        {err: apierrors.NewConflict(locks, "k", errors.New("the object has been modified")), isConflict: true},
 		"storage, not found":         {err: apierrors.NewNotFound(locks, "k"), notFound: true},
-		"a proxy, 404":               {err: apierrors.NewGenericServerResponse(http.StatusNotFound, "delete", locks, "k", "404 page not found", 0, true)},
-		"a proxy, 409":               {err: apierrors.NewGenericServerResponse(http.StatusConflict, "update", locks, "k", "409 conflict", 0, true)},
 		"our webhook, a conflict":    {err: answer(http.StatusConflict, conflict, own), isConflict: true},
 		"another webhook, 409":       {err: answer(http.StatusConflict, conflict, webhook), isRefused: true},
 		"another webhook, 404":       {err: answer(http.StatusNotFound, notFound, webhook), isRefused: true},

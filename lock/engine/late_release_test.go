@@ -3,120 +3,18 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"net/http"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 )
-
-// byProxy is what a proxy answers by itself.
-func byProxy(code int, verb string) error {
-	return apierrors.NewGenericServerResponse(code, verb, schema.GroupResource{}, "", http.StatusText(code), 0, true)
-}
-
-// impatient is a proxy that gives up the first update, which is carried out after the next read.
-type impatient struct {
-	engine.Objects
-	code     int
-	hasBegun bool
-	late     func()
-}
-
-func (i *impatient) Update(ctx context.Context, object *v1alpha1.Lock, options metav1.UpdateOptions) (*v1alpha1.Lock, error) {
-	if i.hasBegun {
-		return i.Objects.Update(ctx, object, options)
-	}
-	i.hasBegun = true
-	i.late = func() { _, _ = i.Objects.Update(context.WithoutCancel(ctx), object, options) }
-	return nil, byProxy(i.code, "PUT")
-}
-
-func (i *impatient) Get(ctx context.Context, name string, options metav1.GetOptions) (*v1alpha1.Lock, error) {
-	current, err := i.Objects.Get(ctx, name, options)
-	if i.late != nil {
-		i.late()
-		i.late = nil
-	}
-	return current, err
-}
-
-// A proxy may give up a request that it has passed on. So a grant may stand behind the answer, or come after it.
-func TestAProxyThatGivesUpLosesNoGrant(t *testing.T) {
-	for _, code := range []int{http.StatusRequestTimeout, http.StatusConflict, http.StatusNotFound} {
-		t.Run(http.StatusText(code), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				proxy := &impatient{Objects: etcd, code: code}
-				here := startWith(t, engine.Options{Objects: func(string) engine.Objects { return proxy }, Informer: etcd, Limits: rules.DefaultLimits()})
-				etcd.inject(faults{after: once("create", byProxy(code, "POST"))})
-				acquire(t, here, by("a"))
-				answers := make(chan answer, 1)
-				queueUp(t.Context(), t, here, waiting("b", time.Hour), answers)
-				etcd.mute(true)
-				release(t, here, "a")
-				if got := <-answers; got.err != nil || got.owner != "b" {
-					t.Errorf("the waiter %q was told %v", got.owner, got.err)
-				}
-				release(t, here, "b")
-			})
-		})
-	}
-}
-
-// That a proxy answers Conflict does not mean that the lock is held.
-func TestTheConflictOfAProxyIsNoHolder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		here := start(t, etcd)
-		etcd.inject(faults{before: func(verb string) error {
-			if verb == "create" {
-				return byProxy(http.StatusConflict, "POST")
-			}
-			return nil
-		}})
-		if _, err := here.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrHeld) {
-			t.Errorf("got %v, want ErrUnavailable", err)
-		}
-		passOrphanWindow()
-	})
-}
-
-// What a proxy refuses, the API server has not.
-func TestTheRefusalOfAProxyDismissesNoWaiter(t *testing.T) {
-	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity} {
-		t.Run(http.StatusText(code), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				behind := newAdmitting()
-				here := startAdmitted(t, behind)
-				acquire(t, here, by("a"))
-				answers := make(chan answer, 1)
-				queueUp(t.Context(), t, here, waiting("b", time.Hour), answers)
-				isRefused := false
-				behind.inject(faults{before: func(verb string) error {
-					if isRefused || verb != "create" {
-						return nil
-					}
-					isRefused = true
-					return byProxy(code, "POST")
-				}})
-				behind.remove()
-				if got := <-answers; got.err != nil || !isRefused {
-					t.Errorf("the waiter was told %v, refused: %t", got.err, isRefused)
-				}
-			})
-		})
-	}
-}
 
 // A delete that went through may come back as a conflict: with itself, if a proxy has repeated it. By then the lock may be
 // held under the same owner token again, by another caller.
