@@ -199,7 +199,7 @@ func TestHowAcquireFunctionFails(t *testing.T) {
 	}{
 		"unavailable":               {fmt.Errorf("no route: %w", lock.ErrUnavailable), 503, `{"retry_after":{"value":1,"unit":"second"}}`, []string{"UNAVAILABLE"}},
 		"invalid in fields":         {fmt.Errorf("wrapped: %w", invalid), 400, ``, []string{"INVALID_ARGUMENTS /call/arguments/key", "INVALID_ARGUMENTS /call/arguments/ttl"}},
-		"lapsed":                    {fmt.Errorf("wrapped: %w", rules.Lapsed(time.Millisecond, 20*time.Millisecond)), 400, ``, []string{"INVALID_ARGUMENTS /call/arguments/ttl"}},
+		"lapsed":                    {fmt.Errorf("wrapped: %w", rules.Lapsed(time.Millisecond)), 400, ``, []string{"INVALID_ARGUMENTS /call/arguments/ttl"}},
 		"invalid as a whole":        {fmt.Errorf("%w: no namespace", lock.ErrInvalid), 400, ``, []string{"INVALID_ARGUMENTS /call/arguments"}},
 		"held by an unknown holder": {&lock.HeldError{Key: "lock:k"}, 423, `{"key":"k","scope":"global","full_key":"lock:k"}`, []string{"LOCK_ACQUISITION_FAILED"}},
 		"refused":                   {fmt.Errorf("wrapped: %w", &lock.RefusedError{Reason: "exceeded quota: q"}), 403, `{"key":"k","reason":"exceeded quota: q"}`, []string{"LOCK_REFUSED"}},

@@ -46,7 +46,7 @@ func TestAnswersToErrorsOfPackageLock(t *testing.T) {
 		"stale":                 {lock.ErrStale, 412, "version-mismatch", ""},
 		"refused":               {&lock.RefusedError{Reason: "exceeded quota: locks"}, 403, "refused-by-cluster", ""},
 		"invalid":               {&lock.InvalidError{Problems: field.ErrorList{field.NotFound(field.NewPath("spec", "holderRef", "name"), "p")}}, 400, "invalid-request", ""},
-		"lapsed":                {fmt.Errorf("acquire: %w", rules.Lapsed(time.Millisecond, 20*time.Millisecond)), 400, "invalid-request", ""},
+		"lapsed":                {fmt.Errorf("acquire: %w", rules.Lapsed(time.Millisecond)), 400, "invalid-request", ""},
 		"no namespace":          {fmt.Errorf("acquire: %w: the namespace does not exist", lock.ErrInvalid), 400, "invalid-request", ""},
 		"unavailable":           {fmt.Errorf("acquire: %w: secret cause", lock.ErrUnavailable), 503, "unavailable", "1"},
 		"of a limit":            {limits.ErrWaiting, 503, "unavailable", "1"},

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,13 +93,10 @@ func (e *Engine) acquireNow(ctx context.Context, namespace string, request rules
 			engine: e, objects: e.objects(namespace), namespace: namespace, request: request,
 			onUnanswered: func(err error) { unanswered.Store(&err) },
 		}
-		timers := servertime.Timers(e.clock)
-		began := timers.Now()
 		granted, err := attempt.run(operation)
 		if err == nil && rules.Expired(granted, e.clock.Now()) {
 			e.endUndelivered(operation, attempt.objects, granted)
-			lapsed := rules.Lapsed(granted.Spec.TTL.Duration, timers.Since(began))
-			granted, err = nil, fmt.Errorf("%s: the grant expired before it was answered: %w", attempt.operation(), cmp.Or(lapsed, lock.ErrUnavailable))
+			granted, err = nil, lapsedError(attempt.operation(), granted)
 		}
 		select {
 		case answer <- outcome{granted, err}:
@@ -133,8 +129,6 @@ type acquireAttempt struct {
 	request   rules.Acquisition
 	// current is the object last seen under the name, or nil.
 	current *v1alpha1.Lock
-	// isLapsed says that current is a grant that no caller learnt of, see [lastSeen].
-	isLapsed bool
 	// isReplacing says that the attempt has deleted an expired lock of the key, so that the next one adds
 	// nothing to the namespace.
 	isReplacing bool
@@ -149,9 +143,6 @@ type acquireAttempt struct {
 // run tries until the lock is acquired or another owner is seen to hold it. The grant that it
 // returns may have expired since it was stamped.
 func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
-	if err := a.revokeLapsed(ctx); err != nil {
-		return nil, a.fail(err)
-	}
 	backoff := newBackoff()
 	var unanswered error // the error of the last write, if it went unanswered
 	for range maxTries {
@@ -181,7 +172,6 @@ func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		if err != nil {
 			return nil, a.fail(err)
 		}
-		a.isLapsed = false
 		if sent, isOurs := a.findUnanswered(a.current); isOurs {
 			a.engine.recordGrant(sent, a.current)
 			if !a.engine.isMisstamped(a.stamped) {
@@ -199,23 +189,6 @@ func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 	}
 	a.abandon()
 	return nil, &lock.HeldError{Key: a.request.FullKey()}
-}
-
-// revokeLapsed deletes a lapsed grant that cannot be taken over: admission would keep the skew allowance before that, and
-// a clock that was wrong at the delivery may have been corrected since. A holder may delete its lock at any time.
-func (a *acquireAttempt) revokeLapsed(ctx context.Context) error {
-	if !a.isLapsed {
-		return nil
-	}
-	if !a.engine.isAdmitted {
-		now, err := a.engine.checkedNow(ctx, a.objects, a.current.Name)
-		if err != nil || rules.Expired(a.current, now.Time) {
-			return err
-		}
-	}
-	lapsed := a.current
-	a.current = nil
-	return a.engine.revoke(ctx, a.objects, lapsed, audit.Abandoned)
 }
 
 // lose reads what a write has lost against.
@@ -249,9 +222,6 @@ func (a *acquireAttempt) desired(ctx context.Context) (*v1alpha1.Lock, error) {
 	}
 	now := a.stamped.Time
 	grace := engine.graceNow()
-	if a.isLapsed {
-		grace = 0
-	}
 	// Judge by now, not by the stamp: a stamp may be ahead of the clock, which must not make the
 	// lock expire earlier.
 	if err := rules.Reclaim(a.current, now, grace); err != nil {

@@ -167,8 +167,7 @@ func TestAuditOfTheEngine(t *testing.T) {
 			release(on.t, on.Engine, "a")
 			<-answers
 		}, []string{
-			"Granted 1 by alice", "Released/PassedOn 1 held 1s", "HandedOn 2 by alice",
-			"Expired/Replaced 2 by alice held 30s", "TakenOver 3 by alice",
+			"Granted 1 by alice", "Released/PassedOn 1 held 1s", "HandedOn 2 by alice", "Released/Abandoned 2 held 30s",
 		}},
 		"an acquire that lapses before its delivery": {func(on audited) {
 			on.etcd.inject(slowly("create"))

@@ -14,7 +14,7 @@ import (
 
 // step is the next action of a queue's goroutine.
 type step struct {
-	// isOver says that the queue is empty and was deleted. If isLapsed, current is yet to be ended.
+	// isOver says that the queue is empty and was deleted.
 	isOver bool
 	// dismissed is a waiter whose wait is over, for the given reason.
 	dismissed *waiter
@@ -25,8 +25,6 @@ type step struct {
 	// or nil, also while the goroutine sleeps.
 	head    *waiter
 	current *v1alpha1.Lock
-	// isLapsed says that current is a grant that no caller learnt of, see [lastSeen].
-	isLapsed bool
 	// release is the context of the release that has freed the lock, as far as the engine knows; else nil.
 	release context.Context // the wait that it ends is in another goroutine
 	// isContended says that the queue has seen the lock held before.
@@ -76,7 +74,7 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 		return step{pause: lookAgainAfter}
 	}
 	granted, isStale := queue.grantedElsewhere(now)
-	if current := queue.seen.lock; granted == nil && current != nil && !queue.seen.isLapsed() && !rules.Expired(current, now) {
+	if current := queue.seen.lock; granted == nil && current != nil && !rules.Expired(current, now) {
 		queue.takeOutRepeated(current)
 	}
 	if found := queue.takeFound(); found != nil {
@@ -87,7 +85,7 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 	case head == nil:
 		delete(q.byName, queue.name)
 		q.keepRemains(queue, now)
-		return step{isOver: true, current: queue.seen.lock, isLapsed: queue.seen.isLapsed()}
+		return step{isOver: true}
 	case q.isStopped:
 		queue.takeOut(head)
 		return step{dismissed: head, reason: stoppedError(head.request.FullKey())}
@@ -105,15 +103,12 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 			return next
 		}
 	}
-	pause := max(queue.untilDue(now, allowance), head.lapses.pause(now))
+	pause := queue.untilDue(now, allowance)
 	switch {
 	case pause <= 0:
 		queue.inFlight, queue.unanswered = head, nil
 		head.hasTriedLast = head.isOverdue
-		return step{
-			head: head, current: queue.seen.lock, release: queue.release.span,
-			isLapsed: queue.seen.isLapsed(), isContended: queue.seen.version != "",
-		}
+		return step{head: head, current: queue.seen.lock, release: queue.release.span, isContended: queue.seen.version != ""}
 	case head.isOverdue && !queue.isWaitingForOthers(pause, now):
 		q.dismiss(queue, head, now)
 		return step{dismissed: head, reason: q.timeoutError(queue, head, now)}
@@ -173,7 +168,7 @@ func (q *queue) untilDue(now time.Time, allowance time.Duration) time.Duration {
 		return pause
 	}
 	pause = max(pause, remaining(q.backoff.until, now, maxBackoff))
-	if q.seen.lock == nil || q.seen.isLapsed() {
+	if q.seen.lock == nil {
 		return max(pause, remaining(q.spread.until, now, q.spread.delay))
 	}
 	return max(pause, rules.UntilReclaimable(q.seen.lock, now, allowance)+q.spread.delay)

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,9 +35,6 @@ const (
 	// than the one write of a hand-off.
 	followFor = time.Millisecond
 )
-
-// maxLapses is after how many grants that lapsed a waiter no longer holds up those behind it.
-const maxLapses = 5
 
 // handOffBurst counts the hand-offs since waiters of other engines last had a chance.
 type handOffBurst struct {
@@ -175,29 +174,6 @@ func (q *queues) recordHandOff(queue *queue, granted *v1alpha1.Lock, now time.Ti
 	queue.burst.count(granted.UID, now)
 	queue.isYielding = false
 	q.observeGrant(queue, granted, now)
-}
-
-// recordLapsed records that a grant to the waiter expired before it could be delivered. The waiter
-// keeps its place and is granted the lock anew until its wait is over. The pause before that grows
-// with each such grant: a ttl that is shorter than a write takes must not cause a stream of writes.
-// After maxLapses the waiter also moves behind the next one each time, also one of a lower priority.
-func (q *queues) recordLapsed(queue *queue, recipient *waiter, lapsed *v1alpha1.Lock, now time.Time) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	queue.inFlight = nil
-	q.observeGrant(queue, lapsed, now)
-	queue.seen.lapsed = lapsed.ResourceVersion
-	if recipient.lapses == nil {
-		recipient.lapses = &lapses{}
-	}
-	recipient.lapses.failed(nil, now)
-	recipient.lapses.count++
-	if recipient.hasMovedBack() {
-		if next := recipient.element.Next(); next != nil {
-			queue.waiters.MoveAfter(recipient.element, next)
-		}
-	}
-	queue.signal()
 }
 
 // yield makes the waiters of this engine pause after it deletes the lock: waiters of other
@@ -350,20 +326,25 @@ func (e *Engine) endUndelivered(ctx context.Context, objects Objects, lapsed *v1
 	}
 }
 
+// lapsedError is for a caller whose grant has expired before it can be told.
+func lapsedError(operation string, granted *v1alpha1.Lock) error {
+	return fmt.Errorf("%s: the grant expired before it was answered: %w", operation, cmp.Or(rules.Lapsed(granted.Spec.TTL.Duration), lock.ErrUnavailable))
+}
+
 // deliver gives a grant to its waiter. If the caller has left, deliver hands the lock off to the
-// next waiter, or ends the grant. A grant that has expired by now is not delivered: the first
-// waiter, usually the same, is granted the lock anew. Nor is one that was stamped by a wrong clock:
-// it is handed off to the same waiter again, once.
+// next waiter, or ends the grant. It ends one that has expired by now, and tells the caller so. One that was
+// stamped by a wrong clock is handed off to the same waiter again, once.
 func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, recipient *waiter, granted *v1alpha1.Lock, isMisstamped bool) {
 	for isRestamped := false; ; {
 		now := e.clock.Now()
-		if rules.Expired(granted, now) {
-			e.queues.recordLapsed(queue, recipient, granted, now)
-			return
-		}
-		if isMisstamped && !isRestamped {
+		switch {
+		case isMisstamped && !isRestamped:
 			isRestamped = true
-		} else {
+		case rules.Expired(granted, now):
+			e.queues.remove(queue, recipient)
+			recipient.deliver(outcome{err: lapsedError("acquire "+string(recipient.request.FullKey()), granted)})
+			recipient = nil
+		default:
 			e.grants.put(granted, now)
 			if recipient.deliver(outcome{lock: granted}) {
 				e.queues.remove(queue, recipient)

@@ -117,21 +117,6 @@ func TestANewHeadIsLookedAfterAtOnce(t *testing.T) {
 	}
 }
 
-// One whose grants lapse lets others pass, also those of lower priorities. Others keep their order.
-func TestOneThatHasMovedBackHidesNoOrder(t *testing.T) {
-	line := newPrioritized(t)
-	high := line.join("high", 5, 1)
-	line.join("low", 0, 2)
-	high.lapses = &lapses{count: maxLapses - 1}
-	lapsed := &v1alpha1.Lock{}
-	lapsed.ResourceVersion = "10"
-	line.recordLapsed(line.byName[line.name], high, lapsed, time.Unix(3, 0))
-	line.wantOrder("low", "high")
-	line.join("middle", 3, 4)
-	line.join("low later", 0, 5)
-	line.wantOrder("middle", "low", "high", "low later")
-}
-
 func TestAFullLineLetsThoseReturnThatHadAPlace(t *testing.T) {
 	line := newPrioritized(t)
 	line.standing.limits = WaiterLimits{PerLock: 2}

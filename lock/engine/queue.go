@@ -372,13 +372,8 @@ func (q *queue) insert(joined *waiter, now time.Time) {
 // place puts the waiter into its place: before all of lower priorities, and those of its own that came later.
 func (q *queue) place(joined *waiter, now time.Time) {
 	var next *list.Element
-	for element := q.waiters.Back(); element != nil; element = element.Prev() {
-		each := element.Value.(*waiter)
-		if joined.precedes(each, now) {
-			next = element
-		} else if !each.hasMovedBack() {
-			break
-		}
+	for element := q.waiters.Back(); element != nil && joined.precedes(element.Value.(*waiter), now); element = element.Prev() {
+		next = element
 	}
 	if next == nil {
 		joined.element = q.waiters.PushBack(joined)
@@ -409,7 +404,7 @@ func (q *queue) takeOut(gone *waiter) {
 // yet. Otherwise the engine that granted it could not tell the caller, who has joined this queue since.
 func (q *queue) grantedElsewhere(now time.Time) (granted *waiter, isStale bool) {
 	current := q.seen.lock
-	if len(q.byID) == 0 || current == nil || q.seen.isLapsed() || rules.Expired(current, now) {
+	if len(q.byID) == 0 || current == nil || rules.Expired(current, now) {
 		return nil, false
 	}
 	id, grantedTry := rules.SplitTry(current.Annotations[v1alpha1.AcquisitionAnnotation])

@@ -321,7 +321,6 @@ func TestARecheckIsAbandonedOnceTheStateIsKnown(t *testing.T) {
 	}
 }
 
-// A head that pauses after grants that lapsed may leave before its next one.
 func TestTheNextWaiterIsSeenToWhenTheHeadLeaves(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
 	now := time.Unix(1e9, 0)

@@ -128,9 +128,6 @@ type lastSeen struct {
 	// isConfirmed says that the informer has shown the object too and will therefore report its
 	// end.
 	isConfirmed bool
-	// lapsed is the resourceVersion of the last grant of this engine that expired before its caller
-	// learnt of it. Since no client acts on it, it may be replaced without the skew allowance.
-	lapsed string
 	// ended is the last object that is known to have ended. What a slower read shows of it, or of those before it, is
 	// over.
 	ended endedObject
@@ -143,9 +140,6 @@ type endedObject struct {
 	// version is a resourceVersion that it has had.
 	version string
 }
-
-// isLapsed reports whether that grant is the present state.
-func (s *lastSeen) isLapsed() bool { return s.lock != nil && s.lock.ResourceVersion == s.lapsed }
 
 // update stores a state unless a newer one is known, and reports whether it did.
 func (s *lastSeen) update(change lock.Change, isConfirmed bool) bool {
@@ -164,7 +158,7 @@ func (s *lastSeen) update(change lock.Change, isConfirmed bool) bool {
 		}
 		return false
 	}
-	*s = lastSeen{lock: lock, version: lock.ResourceVersion, isConfirmed: isConfirmed, lapsed: s.lapsed, ended: s.ended}
+	*s = lastSeen{lock: lock, version: lock.ResourceVersion, isConfirmed: isConfirmed, ended: s.ended}
 	if change.IsGone {
 		s.lock = nil
 	}

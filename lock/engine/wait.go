@@ -301,9 +301,6 @@ func (e *Engine) contend(ctx context.Context, queue *queue) {
 			if release != nil {
 				release()
 			}
-			if step.isLapsed {
-				e.endUndelivered(ctx, objects, step.current)
-			}
 			return
 		case step.dismissed != nil:
 			step.dismissed.deliver(outcome{err: step.reason})
@@ -339,7 +336,7 @@ func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next st
 	defer cancel()
 	attempt := acquireAttempt{
 		engine: e, objects: objects, namespace: queue.name.Namespace,
-		request: next.head.request.Acquisition, current: next.current, isLapsed: next.isLapsed,
+		request: next.head.request.Acquisition, current: next.current,
 		onUnanswered: func(err error) { e.queues.recordUnanswered(queue, err) },
 	}
 	granted, err := attempt.run(ctx)

@@ -77,8 +77,6 @@ type waiter struct {
 	isOverdue bool
 	// hasTriedLast says that a try for it has begun since its wait was over.
 	hasTriedLast bool
-	// lapses is nil unless a grant to this waiter has expired before its delivery.
-	lapses *lapses
 	// isUnsure says that a write for it may have happened, or may still happen, of which this engine alone knows. The mutex
 	// of queues guards it.
 	isUnsure bool
@@ -89,20 +87,6 @@ type waiterRequest struct {
 	rules.Acquisition
 	priority int32
 	door     string
-}
-
-// lapses spaces the grants to a waiter after one that expired before its delivery.
-type lapses struct {
-	backoffState
-	count int
-}
-
-// pause is how long the waiter is not granted the lock yet.
-func (l *lapses) pause(now time.Time) time.Duration {
-	if l == nil {
-		return 0
-	}
-	return remaining(l.until, now, maxBackoff)
 }
 
 // caller returns who waits.
@@ -182,10 +166,6 @@ func (w *waiter) precedes(other *waiter, now time.Time) bool {
 	return notAfter(other.since, now).After(w.since)
 }
 
-// hasMovedBack reports whether the waiter may stand behind those that come after it by their order, see
-// [queues.recordLapsed].
-func (w *waiter) hasMovedBack() bool { return w.lapses != nil && w.lapses.count >= maxLapses }
-
 // goAway records that the caller has left.
 func (w *waiter) goAway() {
 	if w.left != nil {
@@ -238,8 +218,7 @@ func (q *queues) waits(now time.Time, grace time.Duration) observe.Waits {
 	return waits
 }
 
-// oldest returns when the first of those that wait came. Within a priority they are in that order, unless grants to
-// them lapsed.
+// oldest returns when the first of those that wait came. Within a priority they are in that order.
 func (q *queue) oldest() time.Time {
 	first := q.head().since
 	if last := q.waiters.Back().Value.(*waiter); last.request.priority == q.head().request.priority {

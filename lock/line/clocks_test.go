@@ -44,54 +44,17 @@ func (c clocks) set(by time.Duration) {
 	}
 }
 
-// No caller is told of a lock that has expired by then: it gets the lock anew.
-func TestAnExpiredGrantIsNotDelivered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		replicas, clocks := startAhead(t)
-		home, edge := replicas.all[replicas.home()], replicas.edges()[0]
-		replicas.hold(home, "first")
-		told := replicas.wait(t.Context(), edge, by("next", time.Hour))
-		clocks.set(2 * time.Hour)
-		replicas.release(home, "first")
-		select {
-		case err := <-told:
-			t.Fatalf("the caller is told of a lock that has expired: %v", err)
-		case <-time.After(100 * time.Millisecond):
-		}
-		clocks.set(0)
-		replicas.granted(told, time.Second)
-	})
-}
-
-// A wait that ends while its grant has expired has timed out: the service is not unavailable.
-func TestAnExpiredGrantAtTheEndOfTheWaitIsATimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		replicas, clocks := startAhead(t)
-		home, edge := replicas.all[replicas.home()], replicas.edges()[0]
-		replicas.hold(home, "first")
-		told := replicas.wait(t.Context(), edge, by("next", 300*time.Millisecond))
-		clocks.set(2 * time.Hour)
-		replicas.release(home, "first")
-		<-time.After(50 * time.Millisecond)
-		home.slow("update", 200*time.Millisecond) // The second grant is under way when the wait ends.
-		if err := <-told; !errors.Is(err, lock.ErrTimeout) {
-			t.Error(err)
-		}
-	})
-}
-
 // A grant that has expired by the clock of the caller's replica, which is wrong, is not left until its ttl.
 func TestAGrantThatHasExpiredByAWrongClockIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		replicas, clocks := startAhead(t)
 		edge := replicas.edges()[0]
 		replicas.hold(edge, "first")
-		told := replicas.wait(t.Context(), edge, by("next", time.Second))
-		<-time.After(980 * time.Millisecond)
+		told := replicas.wait(t.Context(), edge, by("next", time.Hour))
 		clocks.set(24 * time.Hour)
 		replicas.release(edge, "first")
-		if err := <-told; err == nil {
-			t.Fatal("the caller is told that it has a lock which has expired by its replica's clock")
+		if err := <-told; !errors.Is(err, lock.ErrUnavailable) {
+			t.Fatalf("the caller is told %v", err)
 		}
 		clocks.set(0)
 		<-time.After(30 * time.Second)

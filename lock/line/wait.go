@@ -126,12 +126,8 @@ func (w *lineWait) follow(ctx context.Context, ended *try) (*v1alpha1.Lock, erro
 		w.line.recent.note(result.lock, w.line.timers.Now())
 		return result.lock, nil
 	case result.result == done:
-		// A holder must not act on it. It is granted anew, or given back.
 		w.offered = result.lock
-		if w.remaining() > 0 {
-			return nil, w.pause(ctx)
-		}
-		return w.askHere(ctx)
+		return nil, fmt.Errorf("acquire %s: the grant expired before it was answered: %w", w.request.FullKey(), lock.ErrUnavailable)
 	case result.result == timedOut:
 		return nil, w.timeout(result)
 	case result.err != nil:

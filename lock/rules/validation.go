@@ -71,14 +71,14 @@ func (l Limits) validateTTL(ttl time.Duration) field.ErrorList {
 // servedTTL is the shortest ttl whose grant outlives its answer unless something is wrong with the API server.
 const servedTTL = 100 * time.Millisecond
 
-// Lapsed returns the error for a grant with the ttl that expired before its caller could be told of it, for as long as it took. It is an
+// Lapsed returns the error for a grant with the ttl that expired before its caller could be told of it. It is an
 // [*InvalidError] if the ttl asks for the impossible, and else nil: the API server is slow then, and the same request may succeed.
-func Lapsed(ttl, took time.Duration) error {
+func Lapsed(ttl time.Duration) error {
 	if ttl >= servedTTL {
 		return nil
 	}
 	return &InvalidError{Problems: field.ErrorList{field.Invalid(field.NewPath("spec", "ttl"), ttl.String(),
-		fmt.Sprintf("is too short: the lock was granted and had expired when this was to be answered, %s after the request", took))}}
+		"is too short: the lock was granted, and had expired when this was to be answered")}}
 }
 
 // validateExpireTime checks an absolute expireTime. Previous is that of the lock before a change of its
