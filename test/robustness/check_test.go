@@ -102,7 +102,7 @@ func (r *record) checkUnanswered() (violations []string) {
 		op := &r.operations[index]
 		switch {
 		case op.isStranger || op.outcome != unanswered || op.hungUp:
-		case !op.mayHaveLapsed() && !r.isUnproven(op) && r.undisturbed(op.replica, span{op.sent, op.answered}, aftermath):
+		case !r.hasLapsed(op) && !r.isUnproven(op) && r.undisturbed(op.replica, span{op.sent, op.answered}, aftermath):
 			violations = append(violations, "answers: none although requests got through: "+op.String())
 		case op.kind == acquire && r.isRefusing(op.replica, span{op.sent, op.answered}):
 			violations = append(violations, "answers: the API server's refusal was told as an outage: "+op.String())
@@ -121,10 +121,11 @@ func (r *record) checkStrangers() (violations []string) {
 	return violations
 }
 
-// mayHaveLapsed reports whether the lock of a call that does not wait may have ended before
-// the answer. Such a caller is told to try again.
-func (o *operation) mayHaveLapsed() bool {
-	return o.kind == acquire && o.wait == 0 && o.answered-o.sent >= o.ttl
+// hasLapsed reports whether the grant to an acquire was over before the answer. Such a caller is told to try again.
+func (r *record) hasLapsed(op *operation) bool {
+	return op.kind == acquire && slices.ContainsFunc(r.byOwner[op.owner], func(grant *grant) bool {
+		return r.clock(grant.made.Spec.ExpireTime.Time) <= op.answered+stampError
+	})
 }
 
 // isUnproven reports whether the replica may not have known, when an acquire ended, whether the lock
