@@ -2,17 +2,18 @@ package installation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -51,7 +52,9 @@ func Held(ctx context.Context, reader client.Reader, now clock.PassiveClock) ([]
 }
 
 // isUnknownKind reports whether the API server has no such resource, as when the definition of Locks is gone.
-func isUnknownKind(err error) bool { return apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
+func isUnknownKind(err error) bool {
+	return apimeta.IsNoMatchError(err) || errors.Is(err, refusal.ErrNotServed)
+}
 
 // listOf is a list type that T points to.
 type listOf[T any] interface {

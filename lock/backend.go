@@ -98,8 +98,8 @@ type Change struct {
 type Backend interface {
 	// Acquire takes the lock and returns it as stored, with all stamps.
 	// [v1alpha1.Lock.FencingToken] returns its fencing token. If ctx ends first, the error is or wraps
-	// an [*InterruptedError], and the caller does not hold the lock. A grant that expires before it can be returned is made anew while the
-	// request waits, and else reported as [ErrUnavailable], or as [ErrInvalid] if its ttl is less than 100 ms. The error matches [ErrHeld],
+	// an [*InterruptedError], and the caller does not hold the lock. A grant that expires before it can be returned is
+	// reported as [ErrUnavailable], or as [ErrInvalid] if its ttl is less than 100 ms. The error matches [ErrHeld],
 	// [ErrTimeout] or [ErrInvalid].
 	Acquire(ctx context.Context, namespace string, request Request) (*v1alpha1.Lock, error)
 	// Renew replaces the remaining time of the lock by a whole ttl and returns the lock as stored.

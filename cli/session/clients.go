@@ -19,6 +19,7 @@ import (
 	facadeclient "forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/refusal"
 )
 
 // What the sample of config/samples/facade/pod.yaml mounts.
@@ -54,6 +55,7 @@ func (s *Session) RESTConfig() (*rest.Config, error) {
 	config.QPS = -1
 	config.UserAgent = "kubectl-lock"
 	config.WarningHandler = rest.NewWarningWriter(s.ErrOut, rest.WarningWriterOptions{Deduplicate: true})
+	config.Wrap(refusal.RoundTripper)
 	config.Wrap(s.serverTime.RoundTripper)
 	return config, nil
 }

@@ -32,6 +32,7 @@ import (
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/lockevents"
 	"forrst.dev/lock-operator/lock/metric"
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/servertime"
 	"forrst.dev/lock-operator/lock/usage"
 	"forrst.dev/lock-operator/webhook"
@@ -60,6 +61,7 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 	// Every client of the process is made from config, so any of their responses
 	// tells the API server's time.
 	now := servertime.New(clock.RealClock{})
+	config.Wrap(refusal.RoundTripper)
 	config.Wrap(now.RoundTripper)
 	config.Wrap(settings.tracer.RoundTripper)
 	var err error

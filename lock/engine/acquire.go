@@ -37,8 +37,7 @@ const maxTries = 10
 // waiter.
 //
 // A grant that expires before it can be returned, since the API server was slower than its ttl, is
-// made anew for a caller that waits, until its wait is over. A caller that does not wait gets
-// [lock.ErrUnavailable], or [lock.ErrInvalid] if its ttl is less than 100 ms.
+// ended. The caller gets [lock.ErrUnavailable], or [lock.ErrInvalid] if its ttl is less than 100 ms.
 //
 // The error matches [lock.ErrHeld], [lock.ErrTimeout], [lock.ErrInvalid], [lock.ErrRefused],
 // [lock.ErrUnavailable] or, if the engine's writes are admitted, [lock.ErrForbidden].

@@ -176,6 +176,15 @@ func (q *queues) recordHandOff(queue *queue, granted *v1alpha1.Lock, now time.Ti
 	q.observeGrant(queue, granted, now)
 }
 
+// recordLapsed ends the wait of a caller whose grant is over before it could have it. Its place is kept.
+func (q *queues) recordLapsed(queue *queue, recipient *waiter, now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	queue.inFlight = nil
+	q.dismiss(queue, recipient, now)
+	queue.signal()
+}
+
 // yield makes the waiters of this engine pause after it deletes the lock: waiters of other
 // replicas learn of the delete from their informers, and the local ones would always be quicker.
 func (q *queues) yield(name types.NamespacedName) {
@@ -341,9 +350,10 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 		case isMisstamped && !isRestamped:
 			isRestamped = true
 		case rules.Expired(granted, now):
-			e.queues.remove(queue, recipient)
+			e.queues.recordLapsed(queue, recipient, now)
+			e.endUndelivered(ctx, objects, granted)
 			recipient.deliver(outcome{err: lapsedError("acquire "+string(recipient.request.FullKey()), granted)})
-			recipient = nil
+			return
 		default:
 			e.grants.put(granted, now)
 			if recipient.deliver(outcome{lock: granted}) {

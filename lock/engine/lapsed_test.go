@@ -60,7 +60,15 @@ func TestAGrantOfAWaiterThatLapsesIsEnded(t *testing.T) {
 				if took := time.Since(began); took > 100*time.Millisecond {
 					t.Errorf("the next one has it after %v", took)
 				}
+				// Its place is kept.
+				again := make(chan answer, 2)
+				queueUp(t.Context(), t, engine, waiting("d", time.Hour), again)
+				queueUp(t.Context(), t, engine, waiting("b", time.Hour), again)
 				release(t, engine, "c")
+				token := wantNext(t, again, "b", 1)
+				release(t, engine, "b")
+				wantNext(t, again, "d", token)
+				release(t, engine, "d")
 			})
 		})
 	}

@@ -1,6 +1,7 @@
 package line
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,8 +91,8 @@ func (l *Line) release(ctx context.Context, namespace string, key v1alpha1.FullK
 	switch {
 	case isOver && told.Result == done:
 		return nil
-	case isOver && told.Result == declined: // Nothing was done, so the proof need not be limited to what was known here.
-		return l.Local.Release(ctx, namespace, key, proof)
+	case isOver && told.Result == declined: // It has done nothing. Another call has ended the grant, or a later one is meant.
+		return cmp.Or(l.afterEnd(ctx, namespace, key, proof), err)
 	case errors.Is(err, lock.ErrNothingDone):
 		return noAnswer("release", namespace, key) // The home may have done it.
 	case isOver && proof.FencingToken != 0:

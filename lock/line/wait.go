@@ -1,6 +1,7 @@
 package line
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,7 +128,8 @@ func (w *lineWait) follow(ctx context.Context, ended *try) (*v1alpha1.Lock, erro
 		return result.lock, nil
 	case result.result == done:
 		w.offered = result.lock
-		return nil, fmt.Errorf("acquire %s: the grant expired before it was answered: %w", w.request.FullKey(), lock.ErrUnavailable)
+		lapsed := cmp.Or(rules.Lapsed(result.lock.Spec.TTL.Duration), lock.ErrUnavailable)
+		return nil, fmt.Errorf("acquire %s: the grant expired before it was answered: %w", w.request.FullKey(), lapsed)
 	case result.result == timedOut:
 		return nil, w.timeout(result)
 	case result.err != nil:

@@ -19,7 +19,7 @@ var ErrNotServed = errors.New("the API server does not serve the kind, or a prox
 
 // RoundTripper returns a transport that makes an error of each answer to a request for objects that refuses it, and is no
 // [metav1.Status]: a proxy on the way may have passed the request on. The error matches [ErrNotServed] if the answer was Not
-// Found. Too Many Requests has no Status from the API server either, and passes: whoever says that has done nothing.
+// Found. Unauthorized and Too Many Requests pass: whoever says so has done nothing. It is for [k8s.io/client-go/rest.Config.Wrap].
 func RoundTripper(next http.RoundTripper) http.RoundTripper { return &roundTripper{next} }
 
 type roundTripper struct{ next http.RoundTripper }
@@ -29,7 +29,7 @@ var _ utilnet.RoundTripperWrapper = (*roundTripper)(nil)
 // RoundTrip implements [http.RoundTripper].
 func (r *roundTripper) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := r.next.RoundTrip(request)
-	if err != nil || response.StatusCode < http.StatusBadRequest || response.StatusCode == http.StatusTooManyRequests || !isForObjects(request.URL.Path) {
+	if err != nil || !IsJudged(request, response.StatusCode) {
 		return response, err
 	}
 	body, err := io.ReadAll(response.Body)
@@ -44,24 +44,33 @@ func (r *roundTripper) RoundTrip(request *http.Request) (*http.Response, error) 
 	case response.StatusCode == http.StatusNotFound:
 		return nil, fmt.Errorf("%s: %w", response.Status, ErrNotServed)
 	}
-	return nil, fmt.Errorf("%s, which is no answer of the API server", response.Status)
+	return nil, fmt.Errorf("%s, which is no Status of the API server", response.Status)
 }
 
 // WrappedRoundTripper implements [utilnet.RoundTripperWrapper], through which client-go finds the transport below.
 func (r *roundTripper) WrappedRoundTripper() http.RoundTripper { return r.next }
 
+// IsJudged reports whether an answer with the code passes through a [RoundTripper] only if the API server has made it.
+func IsJudged(request *http.Request, code int) bool {
+	mayBeOfProxy := code == http.StatusUnauthorized || code == http.StatusTooManyRequests
+	return code >= http.StatusBadRequest && !mayBeOfProxy && isForObjects(request.URL.EscapedPath())
+}
+
 // isForObjects reports whether a path is below a version of an API. Others, such as those of discovery and of probes, are
-// answered in words.
+// answered in words. The API server may have a path of its own.
 func isForObjects(path string) bool {
-	_, group, isOfGroup := strings.Cut(path, "/apis/")
-	_, core, isOfCore := strings.Cut(path, "/api/")
-	return isOfGroup && strings.Count(strings.Trim(group, "/"), "/") >= 2 || isOfCore && strings.Contains(strings.Trim(core, "/"), "/")
+	if at := strings.LastIndex(path, "/apis/"); at >= 0 {
+		return strings.Count(strings.Trim(path[at+len("/apis/"):], "/"), "/") >= 2
+	}
+	_, below, isOfCore := strings.Cut(path, "/api/v1/")
+	return isOfCore && below != ""
 }
 
 // protobuf begins each object that the API server encodes in Protobuf, which no proxy does.
 const protobuf = "k8s\x00"
 
+// isStatus knows a Status also by what it says: that of a request that took too long has no kind.
 func isStatus(body []byte) bool {
-	var object metav1.TypeMeta
-	return bytes.HasPrefix(body, []byte(protobuf)) || json.Unmarshal(body, &object) == nil && object.Kind == "Status"
+	var object metav1.Status
+	return bytes.HasPrefix(body, []byte(protobuf)) || json.Unmarshal(body, &object) == nil && (object.Kind == "Status" || object.Status == metav1.StatusFailure)
 }

@@ -8,12 +8,12 @@ import (
 	"forrst.dev/lock-operator/lock/refusal"
 )
 
-// RoundTripper makes the clock observe the answers that next gets from API servers. What is answered in place of them, see
-// [refusal.RoundTripper], is an error. It is a wrapper for [k8s.io/client-go/rest.Config.Wrap]:
+// RoundTripper makes the clock observe the answers that next gets from API servers. Next has to be a [refusal.RoundTripper]:
 //
+//	config.Wrap(refusal.RoundTripper)
 //	config.Wrap(clock.RoundTripper)
 func (c *Clock) RoundTripper(next http.RoundTripper) http.RoundTripper {
-	return &roundTripper{clock: c, next: refusal.RoundTripper(next)}
+	return &roundTripper{clock: c, next: next}
 }
 
 type roundTripper struct {
@@ -30,17 +30,16 @@ func (r *roundTripper) RoundTrip(request *http.Request) (*http.Response, error) 
 	if err != nil {
 		return response, err
 	}
-	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil && isFromServer(response) {
+	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil && isFromServer(request, response.StatusCode) {
 		r.clock.Observe(sent, r.clock.Local().Now(), date)
 	}
 	return response, nil
 }
 
-// isFromServer reports whether the date of the response is the API server's. A proxy on the way may send clients elsewhere, or
-// ask for patience.
-func isFromServer(response *http.Response) bool {
-	isElsewhere := response.StatusCode >= http.StatusMultipleChoices && response.StatusCode < http.StatusBadRequest
-	return !isElsewhere && response.StatusCode != http.StatusTooManyRequests
+// isFromServer reports whether the date of the answer is the API server's. A proxy on the way may send clients elsewhere, or
+// answer by itself what is no request for objects.
+func isFromServer(request *http.Request, code int) bool {
+	return code < http.StatusMultipleChoices || refusal.IsJudged(request, code)
 }
 
 // WrappedRoundTripper implements [utilnet.RoundTripperWrapper], through which

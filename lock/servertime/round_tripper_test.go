@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
@@ -23,6 +24,7 @@ type server struct {
 	offset, roundTrip time.Duration
 	header            http.Header
 	status            int
+	path              string
 	body              string
 	err               error
 }
@@ -79,7 +81,7 @@ func TestRoundTripper(t *testing.T) {
 func TestRoundTripperObservesRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := servertime.New(clock.RealClock{})
-		get(t, c.RoundTripper(&server{status: http.StatusNotFound, body: `{"kind":"Status"}`}))
+		get(t, c.RoundTripper(refusal.RoundTripper(&server{status: http.StatusNotFound, body: `{"kind":"Status"}`})))
 		if !c.IsFresh() {
 			t.Error("not fresh after a refusal by the API server")
 		}
@@ -91,12 +93,14 @@ func TestRoundTripperIgnores(t *testing.T) {
 	for name, server := range map[string]*server{
 		"a response without a date":     {header: http.Header{}},
 		"a date that is none":           {header: http.Header{"Date": {"noon"}}},
+		"an error of a proxy":           {header: http.Header{"Date": date}, path: "/apis", status: http.StatusBadGateway},
 		"a login page of a proxy":       {header: http.Header{"Date": date}, status: http.StatusFound},
 		"the patience that it asks for": {header: http.Header{"Date": date}, status: http.StatusTooManyRequests},
 		"a request without a response":  {err: errors.New("refused")},
 	} {
 		c := servertime.New(clock.RealClock{})
-		response, err := c.RoundTripper(server).RoundTrip(httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, cmp.Or(server.path, path), http.NoBody)
+		response, err := c.RoundTripper(server).RoundTrip(request)
 		if !errors.Is(err, server.err) {
 			t.Errorf("%s: got the error %v", name, err)
 		}

@@ -121,10 +121,12 @@ func (r *record) checkStrangers() (violations []string) {
 	return violations
 }
 
-// hasLapsed reports whether the grant to an acquire was over before the answer. Such a caller is told to try again.
+// hasLapsed reports whether the grant to an acquire was over before the answer. Such a caller is told to try again. One that
+// waited is told at once of a grant whose ttl nothing has used up.
 func (r *record) hasLapsed(op *operation) bool {
 	return op.kind == acquire && slices.ContainsFunc(r.byOwner[op.owner], func(grant *grant) bool {
-		return r.clock(grant.made.Spec.ExpireTime.Time) <= op.answered+stampError
+		isOver := r.clock(grant.made.Spec.ExpireTime.Time) <= op.answered+stampError
+		return isOver && (op.wait == 0 || r.disturbed(grant.from, op.answered))
 	})
 }
 
