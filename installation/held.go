@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/apianswers"
 	"forrst.dev/lock-operator/lock/jobs"
-	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -53,7 +53,7 @@ func Held(ctx context.Context, reader client.Reader, now clock.PassiveClock) ([]
 
 // isUnknownKind reports whether the API server has no such resource, as when the definition of Locks is gone.
 func isUnknownKind(err error) bool {
-	return apimeta.IsNoMatchError(err) || errors.Is(err, refusal.ErrNotServed)
+	return apimeta.IsNoMatchError(err) || errors.Is(err, apianswers.ErrNotServed)
 }
 
 // listOf is a list type that T points to.

@@ -18,8 +18,8 @@ import (
 	"forrst.dev/lock-operator/cli/failure"
 	facadeclient "forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/apianswers"
 	"forrst.dev/lock-operator/lock/engine"
-	"forrst.dev/lock-operator/lock/refusal"
 )
 
 // What the sample of config/samples/facade/pod.yaml mounts.
@@ -55,7 +55,7 @@ func (s *Session) RESTConfig() (*rest.Config, error) {
 	config.QPS = -1
 	config.UserAgent = "kubectl-lock"
 	config.WarningHandler = rest.NewWarningWriter(s.ErrOut, rest.WarningWriterOptions{Deduplicate: true})
-	config.Wrap(refusal.RoundTripper)
+	config.Wrap(apianswers.RoundTripper)
 	config.Wrap(s.serverTime.RoundTripper)
 	return config, nil
 }

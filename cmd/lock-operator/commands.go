@@ -18,7 +18,7 @@ import (
 
 	facadeclient "forrst.dev/lock-operator/facade/client"
 	"forrst.dev/lock-operator/installation"
-	"forrst.dev/lock-operator/lock/refusal"
+	"forrst.dev/lock-operator/lock/apianswers"
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
@@ -113,7 +113,7 @@ func checkReleased(ctx context.Context, flags *flag.FlagSet, arguments []string,
 		return fmt.Errorf("find the API server: %w", err)
 	}
 	now := servertime.New(clock.RealClock{})
-	config.Wrap(refusal.RoundTripper)
+	config.Wrap(apianswers.RoundTripper)
 	config.Wrap(now.RoundTripper)
 	reader, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {

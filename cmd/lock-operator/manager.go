@@ -26,13 +26,13 @@ import (
 	"forrst.dev/lock-operator/controllers/holders"
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/controllers/renewal"
+	"forrst.dev/lock-operator/lock/apianswers"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/audit/auditlog"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/lockevents"
 	"forrst.dev/lock-operator/lock/metric"
-	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/servertime"
 	"forrst.dev/lock-operator/lock/usage"
 	"forrst.dev/lock-operator/webhook"
@@ -61,7 +61,7 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 	// Every client of the process is made from config, so any of their responses
 	// tells the API server's time.
 	now := servertime.New(clock.RealClock{})
-	config.Wrap(refusal.RoundTripper)
+	config.Wrap(apianswers.RoundTripper)
 	config.Wrap(now.RoundTripper)
 	config.Wrap(settings.tracer.RoundTripper)
 	var err error

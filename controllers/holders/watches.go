@@ -22,6 +22,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/reaper"
+	"forrst.dev/lock-operator/lock/apianswers"
 	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
@@ -366,7 +367,7 @@ func followed(of holder, events <-chan watch.Event) (how string, isWatched bool,
 // unlessFutile returns nil for errors that an early repetition does not resolve, such as a
 // missing right.
 func unlessFutile(err error) error {
-	if apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || errors.Is(err, refusal.ErrNotServed) || apimeta.IsNoMatchError(err) {
+	if apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || errors.Is(err, apianswers.ErrNotServed) || apimeta.IsNoMatchError(err) {
 		return nil
 	}
 	return err

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/lock/refusal"
+	"forrst.dev/lock-operator/lock/apianswers"
 )
 
 // soon has room for a slow machine.
@@ -260,7 +260,7 @@ func TestWatchThatBeginsInThePast(t *testing.T) {
 // no longer, or not yet: objects of it may exist.
 func TestKindThatIsNotServed(t *testing.T) {
 	fixture := newWatchesFixture(t, 10)
-	fixture.objects.getErr = refusal.ErrNotServed
+	fixture.objects.getErr = apianswers.ErrNotServed
 	lock := fixture.observePod("w")
 	eventually(t, "the holder is read", func() bool { reads, _, _ := fixture.objects.counts(); return reads == 1 })
 	eventually(t, "it is left for a while", func() bool { return len(fixture.slots) == 0 && fixture.clock.Waiters() == 1 })

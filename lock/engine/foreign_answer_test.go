@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/apianswers"
 	"forrst.dev/lock-operator/lock/engine"
-	byserver "forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -35,7 +35,7 @@ func TestAGrantBehindTheAnswerOfAProxyIsFound(t *testing.T) {
 			}))
 			defer server.Close()
 			config := &rest.Config{Host: server.URL}
-			config.Wrap(byserver.RoundTripper)
+			config.Wrap(apianswers.RoundTripper)
 			client, err := rest.HTTPClientFor(config)
 			if err != nil {
 				t.Fatal(err)

@@ -5,12 +5,12 @@ import (
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
-	"forrst.dev/lock-operator/lock/refusal"
+	"forrst.dev/lock-operator/lock/apianswers"
 )
 
-// RoundTripper makes the clock observe the answers that next gets from API servers. Next has to be a [refusal.RoundTripper]:
+// RoundTripper makes the clock observe the answers that next gets from API servers. Next has to be a [apianswers.RoundTripper]:
 //
-//	config.Wrap(refusal.RoundTripper)
+//	config.Wrap(apianswers.RoundTripper)
 //	config.Wrap(clock.RoundTripper)
 func (c *Clock) RoundTripper(next http.RoundTripper) http.RoundTripper {
 	return &roundTripper{clock: c, next: next}
@@ -39,7 +39,7 @@ func (r *roundTripper) RoundTrip(request *http.Request) (*http.Response, error) 
 // isFromServer reports whether the date of the answer is the API server's. A proxy on the way may send clients elsewhere, or
 // answer by itself what is no request for objects.
 func isFromServer(request *http.Request, code int) bool {
-	return code < http.StatusMultipleChoices || refusal.IsJudged(request, code)
+	return code < http.StatusMultipleChoices || apianswers.IsJudged(request, code)
 }
 
 // WrappedRoundTripper implements [utilnet.RoundTripperWrapper], through which

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"forrst.dev/lock-operator/lock/refusal"
+	"forrst.dev/lock-operator/lock/apianswers"
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
@@ -81,7 +81,7 @@ func TestRoundTripper(t *testing.T) {
 func TestRoundTripperObservesRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := servertime.New(clock.RealClock{})
-		get(t, c.RoundTripper(refusal.RoundTripper(&server{status: http.StatusNotFound, body: `{"kind":"Status"}`})))
+		get(t, c.RoundTripper(apianswers.RoundTripper(&server{status: http.StatusNotFound, body: `{"kind":"Status"}`})))
 		if !c.IsFresh() {
 			t.Error("not fresh after a refusal by the API server")
 		}

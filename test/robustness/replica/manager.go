@@ -28,10 +28,10 @@ import (
 	"forrst.dev/lock-operator/controllers/renewal"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/apianswers"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/holderref"
-	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 	"forrst.dev/lock-operator/test/support/testfacade"
@@ -103,7 +103,7 @@ func newManager(config *rest.Config, settings settings, local clock.WithTicker, 
 // server's clock from its responses to the clients of config.
 func judgedBy(config *rest.Config, local clock.WithTicker) clock.WithTicker {
 	corrected := servertime.New(local)
-	config.Wrap(refusal.RoundTripper)
+	config.Wrap(apianswers.RoundTripper)
 	config.Wrap(corrected.RoundTripper)
 	return corrected
 }

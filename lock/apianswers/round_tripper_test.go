@@ -1,4 +1,4 @@
-package refusal_test
+package apianswers_test
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
-	"forrst.dev/lock-operator/lock/refusal"
+	"forrst.dev/lock-operator/lock/apianswers"
 )
 
 const (
@@ -61,12 +61,12 @@ func TestWhatIsNoStatusOfTheAPIServerIsNoAnswer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			response, err := refusal.RoundTripper(http.DefaultTransport).RoundTrip(request)
+			response, err := apianswers.RoundTripper(http.DefaultTransport).RoundTrip(request)
 			if (err == nil) != test.isAnswer {
 				t.Fatalf("got the error %v", err)
 			}
 			if err != nil {
-				if isNotServed := errors.Is(err, refusal.ErrNotServed); isNotServed != (test.code == http.StatusNotFound) || !strings.Contains(err.Error(), http.StatusText(test.code)) || strings.Contains(err.Error(), "backend") {
+				if isNotServed := errors.Is(err, apianswers.ErrNotServed); isNotServed != (test.code == http.StatusNotFound) || !strings.Contains(err.Error(), http.StatusText(test.code)) || strings.Contains(err.Error(), "backend") {
 					t.Errorf("the error is %v", err)
 				}
 				return
@@ -81,7 +81,7 @@ func TestWhatIsNoStatusOfTheAPIServerIsNoAnswer(t *testing.T) {
 
 func TestClientGoFindsTheTransportBelow(t *testing.T) {
 	config := &rest.Config{Host: "https://example.com"}
-	config.Wrap(refusal.RoundTripper)
+	config.Wrap(apianswers.RoundTripper)
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package refusal
+package apianswers
 
 import (
 	"bytes"
