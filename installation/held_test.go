@@ -3,6 +3,7 @@ package installation
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,12 +11,16 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/apianswers"
 )
 
 var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
@@ -26,8 +31,8 @@ type pages struct {
 	jobs  []batchv1.Job
 	locks []v1alpha1.Lock
 	err   error
-	// isUndefined says that the definition of Locks is gone.
-	isUndefined bool
+	// undefined is what a list of Locks is told if their definition is gone.
+	undefined error
 }
 
 func (p *pages) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
@@ -39,8 +44,8 @@ func (p *pages) List(_ context.Context, list client.ObjectList, options ...clien
 	case *batchv1.JobList:
 		list.Items, length = p.jobs[at:min(at+1, len(p.jobs))], len(p.jobs)
 	case *v1alpha1.LockList:
-		if p.isUndefined {
-			return &apimeta.NoKindMatchError{GroupKind: v1alpha1.GroupVersion.WithKind("Lock").GroupKind()}
+		if p.undefined != nil {
+			return p.undefined
 		}
 		list.Items, length = p.locks[at:min(at+1, len(p.locks))], len(p.locks)
 	}
@@ -99,8 +104,14 @@ func TestHeldNothing(t *testing.T) {
 
 func TestHeldWithoutTheDefinition(t *testing.T) {
 	job := batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", Finalizers: []string{v1alpha1.LockFinalizer}}}
-	if lines := held(t, &pages{jobs: []batchv1.Job{job}, isUndefined: true}); len(lines) != 1 {
-		t.Errorf("got %q, want a line for the Job alone", lines)
+	for _, undefined := range []error{
+		&apimeta.NoKindMatchError{GroupKind: v1alpha1.GroupVersion.WithKind("Lock").GroupKind()},
+		&apiutil.ErrResourceDiscoveryFailed{v1alpha1.GroupVersion: apierrors.NewNotFound(schema.GroupResource{}, "")},
+		fmt.Errorf("list: %w", apianswers.ErrNotServed),
+	} {
+		if lines := held(t, &pages{jobs: []batchv1.Job{job}, undefined: undefined}); len(lines) != 1 {
+			t.Errorf("with %v: got %q, want a line for the Job alone", undefined, lines)
+		}
 	}
 }
 
