@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/clock"
@@ -26,7 +25,6 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/peers"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/engine/places"
 	"forrst.dev/lock-operator/lock/line"
 )
 
@@ -52,7 +50,6 @@ func (local) Now() time.Time { return time.Now() }
 
 func (local) OnRelease(func(context.Context, *v1alpha1.Lock)) {}
 
-func (local) MoveKept(func(types.NamespacedName) bool) []places.Place { return nil }
 
 // reviews know the users of tokens, and count what they are asked.
 type reviews struct {

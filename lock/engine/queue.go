@@ -250,9 +250,7 @@ func (q *queues) move(queue *queue, gone *waiter, isKept bool, now time.Time) {
 	defer q.mu.Unlock()
 	queue.takeOut(gone)
 	if isKept {
-		left := gone.place(queue.name)
-		left.IsFixed = true
-		q.keep(left, now)
+		q.keep(gone.place(queue.name), now)
 	}
 	gone.goAway()
 	queue.signal()

@@ -249,14 +249,6 @@ func (e *Engine) releasing(release context.Context, ending *v1alpha1.Lock) {
 // Shown returns the lock that the informer shows, or nil.
 func (e *Engine) Shown(name types.NamespacedName) *v1alpha1.Lock { return e.lockCache.get(name) }
 
-// MoveKept forgets the kept places in the lines of the locks that isElsewhere selects, and returns them.
-// IsElsewhere is called while other callers wait.
-func (e *Engine) MoveKept(isElsewhere func(types.NamespacedName) bool) []places.Place {
-	e.queues.mu.Lock()
-	defer e.queues.mu.Unlock()
-	return e.queues.kept.Remove(isElsewhere, e.clock.Now())
-}
-
 // Keep keeps a place of a caller that has left the line of another replica. If the caller waits here already,
 // it stands there from now on.
 func (e *Engine) Keep(left places.Place) {

@@ -4,7 +4,6 @@ import (
 	"github.com/google/uuid"
 
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/engine/places"
 )
 
 // Open returns how many questions to other replicas have no answer yet, and how many of them stand in the lines here.
@@ -42,23 +41,6 @@ func Enlist(edge *Line, home, namespace string, request lock.Request) {
 	asked := question{Kind: enlist, Namespace: namespace, Acquisition: &request.Acquisition, Wait: request.Wait, Door: "rest"}
 	asked.Acquisition.ID = uuid.NewString()
 	edge.members.streamTo(home).ask(asked, recipient{call: make(chan answer, 1)})
-}
-
-// Deposit leaves the place of a caller with another replica.
-func Deposit(from *Line, with string, of places.Caller) {
-	from.members.streamTo(with).deposit(of, from.timers.Since(from.members.epoch))
-}
-
-// Deposits counts those that other replicas have left here.
-func (l *Line) Deposits() (number int) {
-	l.host.mu.Lock()
-	defer l.host.mu.Unlock()
-	for visit := range l.host.visits {
-		visit.mu.Lock()
-		number += len(visit.deposits)
-		visit.mu.Unlock()
-	}
-	return number
 }
 
 // Changed is closed when this replica knows of other homes.

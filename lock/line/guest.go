@@ -25,7 +25,7 @@ func (q *question) isFor(user string) bool {
 		return q.Acquisition != nil && q.Acquisition.Holder == user
 	case release, renew, handOff:
 		return q.Proof != nil && q.Proof.Holder == user
-	case list, count, keep, deposit, withdraw, ending:
+	case list, count, ending:
 	}
 	return false
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -32,8 +31,6 @@ type host struct {
 	mu sync.Mutex
 	// visits are the streams of other replicas.
 	visits map[*visit]struct{}
-	// deposits counts those of all visits.
-	deposits atomic.Int64
 	// isDraining says that the lines move to other replicas.
 	isDraining bool
 	// endings are the locks being taken back from replicas whose streams have ended.
@@ -107,8 +104,6 @@ type visit struct {
 	places map[uint64]engine.Place
 	// offers are the locks that were granted to them, and are not taken yet.
 	offers map[uint64]offer
-	// deposits are the places of callers that wait at the other replica, which is their home.
-	deposits map[uint64]places.Place
 }
 
 // offer is a lock that was granted to a caller, and the place that it had.
@@ -122,7 +117,7 @@ type offer struct {
 func (h *host) serve(stream grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	visit := &visit{host: h, guest: guestOf(ctx), outbox: newOutbox[answer](), places: map[uint64]engine.Place{}, offers: map[uint64]offer{}, deposits: map[uint64]places.Place{}}
+	visit := &visit{host: h, guest: guestOf(ctx), outbox: newOutbox[answer](), places: map[uint64]engine.Place{}, offers: map[uint64]offer{}}
 	h.add(visit)
 	defer visit.calls.Wait()
 	defer h.remove(visit)
@@ -174,8 +169,6 @@ func (v *visit) answer(ctx context.Context, asked question) {
 		v.leave(ctx, asked)
 	case giveUp:
 		v.giveUp(asked.ID)
-	case keep, deposit, withdraw:
-		v.notePlace(asked)
 	case ending:
 		name := types.NamespacedName{Namespace: asked.Namespace, Name: asked.Key.ObjectName()}
 		v.host.local.ReleasedElsewhere(v.host.traces.With(context.WithoutCancel(ctx), asked.Trace), name, asked.UID)
@@ -432,23 +425,17 @@ func (v *visit) call(ctx context.Context, asked question, came time.Time) answer
 	return answer{ID: asked.ID, Result: done, Lock: renewed}
 }
 
-// end takes the callers out of the lines, and the locks back that they have not learnt of. They keep their places here,
-// and so do those that have waited at the other replica.
+// end takes the callers out of the lines, and the locks back that they have not learnt of. They keep their places here.
 func (v *visit) end(ctx context.Context) {
 	v.outbox.close()
 	v.mu.Lock()
-	standing, offers, deposits := v.places, v.offers, v.deposits
-	v.places, v.offers, v.deposits = nil, nil, nil
+	standing, offers := v.places, v.offers
+	v.places, v.offers = nil, nil
 	v.mu.Unlock()
 	for _, place := range standing {
 		place.Lose()
 	}
-	v.host.deposits.Add(-int64(len(deposits)))
-	for _, place := range deposits {
-		v.host.local.Keep(place)
-	}
 	for _, lost := range offers {
-		lost.place.IsFixed = true
 		v.host.local.Keep(lost.place)
 		v.host.takeBackLater(ctx, lost.lock)
 	}

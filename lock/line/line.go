@@ -34,7 +34,6 @@ type Local interface {
 	Shown(name types.NamespacedName) *v1alpha1.Lock
 	OnRelease(tell func(release context.Context, ending *v1alpha1.Lock))
 	ReleasedElsewhere(release context.Context, name types.NamespacedName, object types.UID)
-	MoveKept(isElsewhere func(types.NamespacedName) bool) []places.Place
 	Keep(left places.Place)
 	Disown(namespace string, acquisition rules.Acquisition)
 	ReleaseGrant(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error
@@ -81,8 +80,6 @@ type Line struct {
 	host    host
 	waits   waits
 	recent  recent
-	// deposits are the places of callers that wait here.
-	deposits deposits
 	// lookups bounds the reads of locks that homes which have gone may have granted.
 	lookups chan struct{}
 }
@@ -230,51 +227,9 @@ const drainPeriod = 10 * time.Millisecond
 // Start keeps streams to the other members until ctx ends. It implements controller-runtime's
 // manager.Runnable.
 func (l *Line) Start(ctx context.Context) error {
-	var moving sync.WaitGroup
-	moving.Go(func() { l.moveKept(ctx) })
-	moving.Go(func() { l.deposit(ctx) })
 	err := l.members.run(ctx)
-	moving.Wait()
 	l.host.finish()
 	return err
-}
-
-// keepPeriod is how often kept places move to the homes of their lines.
-const keepPeriod = pingPeriod / 3
-
-// maxLeaving is how long after a change of the homes callers may leave their former ones, which keep their places.
-const maxLeaving = 2 * places.KeepFor
-
-// moveKept tells the homes of the lines of the places that are kept here after the home has changed.
-func (l *Line) moveKept(ctx context.Context) {
-	ticker := l.timers.NewTicker(keepPeriod)
-	defer ticker.Stop()
-	view, since := l.members.view(), l.timers.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-		}
-		if now := l.members.view(); now.changed != view.changed {
-			view, since = now, l.timers.Now()
-		}
-		if l.members.isAlone() || l.timers.Since(since) > maxLeaving {
-			continue
-		}
-		// A place that is put back would be kept anew, for longer than its caller may take to come again.
-		isReachable := func(of types.NamespacedName) bool {
-			home := view.homeOf(of)
-			return home != l.self && l.members.streamTo(home) != nil
-		}
-		for _, left := range l.MoveKept(isReachable) {
-			stream := l.members.streamTo(view.homeOf(left.Lock))
-			stood := l.timers.Now().Add(-l.Now().Sub(left.Since)).Sub(l.members.epoch)
-			if stream == nil || !stream.outbox.put(question{Kind: keep, Kept: &left.Caller, Stood: stood}) {
-				l.Keep(left)
-			}
-		}
-	}
 }
 
 // SetMembers says which replicas are ready. Connections are those to the others, by their names. The line closes each one

@@ -397,6 +397,13 @@ func passed(order []int) int {
 	return count
 }
 
+// nextHome is home after the first.
+func (r *replicas) nextHome() *replica {
+	first := r.home()
+	return r.all[line.HomeOf(types.NamespacedName{Namespace: "default", Name: key.ObjectName()},
+		slices.DeleteFunc(r.names(), func(name string) bool { return name == first }))]
+}
+
 // home returns the replica that has the line.
 func (r *replicas) home() string {
 	return line.HomeOf(types.NamespacedName{Namespace: "default", Name: key.ObjectName()}, r.names())

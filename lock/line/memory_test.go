@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/lock/engine/places"
 	"forrst.dev/lock-operator/lock/line"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -79,32 +78,6 @@ func TestMemoryOfWaiters(t *testing.T) {
 	if both > atEdge+atHome {
 		t.Errorf("a caller takes %d bytes at both", both)
 	}
-}
-
-// A place that is left with the next home takes less there than one in its line.
-func TestMemoryOfDeposits(t *testing.T) {
-	const (
-		callers = 10_000
-		most    = 640
-	)
-	synctest.Test(t, func(t *testing.T) {
-		replicas := start(t, time.Millisecond, time.Millisecond)
-		home, next := replicas.all[replicas.home()], replicas.nextHome()
-		before := memory()
-		for i := range callers {
-			line.Deposit(home.Line, next.Self(), places.Caller{
-				Lock: types.NamespacedName{Namespace: "default", Name: key.ObjectName()}, Owner: fmt.Sprintf("%036d", i),
-				Holder: "system:serviceaccount:default:worker", HolderUID: "0b2f4a52-7b3e-4c8a-9d6f-1e5a7c9b3d21",
-			})
-		}
-		<-time.After(time.Second)
-		synctest.Wait()
-		took := (memory() - before) / callers
-		t.Logf("a place takes %d bytes at the next home", took)
-		if number := next.Deposits(); number != callers || took > most {
-			t.Errorf("%d places take %d bytes each", number, took)
-		}
-	})
 }
 
 // bareQuestion is what an open question of an edge takes of the heap, at most.

@@ -60,9 +60,6 @@ func (w *lineWait) begin(ctx context.Context) *try {
 	w.nextTry()
 	t := &try{lineWait: w, home: view.homeOf(w.name), into: newMailbox(w.doubt), began: w.line.timers.Now(), changed: view.changed, seen: view.changed, left: ctx.Done()}
 	t.at, t.err = w.enlist(ctx, t.home, t.into)
-	if t.err == nil && t.home == w.line.self {
-		w.line.deposits.add(t)
-	}
 	if t.err == nil && w.request.Wait < lock.WaitForever {
 		t.timer = w.line.timers.NewTimer(w.remaining())
 		t.overdue = t.timer.C()
@@ -74,9 +71,6 @@ func (w *lineWait) begin(ctx context.Context) *try {
 func (t *try) end() {
 	if t.timer != nil {
 		t.timer.Stop()
-	}
-	if t.home == t.line.self {
-		t.line.deposits.end(t)
 	}
 	if t.at != nil {
 		stood, isPlaced := t.into.placed()

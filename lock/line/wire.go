@@ -10,7 +10,6 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/engine/places"
 	"forrst.dev/lock-operator/lock/rules"
 )
 
@@ -28,15 +27,13 @@ type question struct {
 	Acquisition *rules.Acquisition `json:"acquisition,omitempty"`
 	// Came is when the caller came, and Sent when the question was sent, on a clock of the sender that begins
 	// anywhere. Stood is since when the caller has its place, if IsAccepted says that another replica has let it
-	// wait, or its place is Kept.
+	// wait.
 	Came       time.Duration `json:"came,omitempty"`
 	Sent       time.Duration `json:"sent,omitempty"`
 	Stood      time.Duration `json:"stood,omitempty"`
 	IsAccepted bool          `json:"isAccepted,omitempty"`
 	// IsMoving says that the caller which leaves takes its place to another home.
 	IsMoving bool `json:"isMoving,omitempty"`
-	// Kept is a caller that has left and keeps its place, or would keep it if its replica died.
-	Kept *places.Caller `json:"kept,omitempty"`
 	// Priority is that of the caller, which its replica has authorized. A home of a version before it lets the caller
 	// wait with 0.
 	Priority int32 `json:"priority,omitempty"`
@@ -96,12 +93,6 @@ const (
 	// list asks for those that wait, and count how many they are.
 	list  kind = "list"
 	count kind = "count"
-	// keep says who has left the line of another replica, and is to keep its place. It is not answered.
-	keep kind = "keep"
-	// deposit says who waits at the replica that asks, and is to keep its place here when the stream has ended, unless the
-	// question withdraw with the same ID comes before. Neither is answered.
-	deposit  kind = "deposit"
-	withdraw kind = "withdraw"
 	// ending says which traced release of another replica is about to delete the lock that callers may wait for. It is
 	// not answered.
 	ending kind = "ending"

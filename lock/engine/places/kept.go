@@ -42,8 +42,6 @@ func CallerOf(of types.NamespacedName, by *rules.Acquisition) Caller {
 type Place struct {
 	Caller
 	Since time.Time
-	// IsFixed says that [Kept.Remove] leaves it, since its caller may stand in the line of another replica already.
-	IsFixed bool
 }
 
 type place struct {
@@ -80,20 +78,6 @@ func (k *Kept) Take(of Caller, now time.Time) (since time.Time, isKept bool) {
 func (k *Kept) Has(of Caller, now time.Time) bool {
 	k.expire(now)
 	return k.byCaller[of] != nil
-}
-
-// Remove forgets the places in the lines of the locks that isGone selects, but for fixed ones, and returns them.
-func (k *Kept) Remove(isGone func(types.NamespacedName) bool, now time.Time) (removed []Place) {
-	k.expire(now)
-	for element := k.oldest.Front(); element != nil; {
-		next := element.Next()
-		if kept := placeOf(element); !kept.IsFixed && isGone(kept.Lock) {
-			k.forget(element)
-			removed = append(removed, kept.Place)
-		}
-		element = next
-	}
-	return removed
 }
 
 func (k *Kept) expire(now time.Time) {

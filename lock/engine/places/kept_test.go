@@ -70,25 +70,3 @@ func TestTheOldestPlacesAreForgotten(t *testing.T) {
 		t.Errorf("%d places are kept after their time", len(kept.byCaller))
 	}
 }
-
-func TestPlacesMoveToTheNextHome(t *testing.T) {
-	now := time.Unix(1000, 0)
-	other := Caller{Lock: types.NamespacedName{Namespace: "other", Name: "report"}, Owner: "a"}
-	var kept Kept
-	kept.Keep(Place{Caller: by("late"), Since: now}, now.Add(-KeepFor))
-	kept.Keep(Place{Caller: by("a"), Since: now.Add(-time.Minute)}, now)
-	kept.Keep(Place{Caller: other, Since: now}, now)
-	kept.Keep(Place{Caller: by("fixed"), Since: now, IsFixed: true}, now)
-	moved := kept.Remove(func(of types.NamespacedName) bool { return of == name }, now)
-	if len(moved) != 1 || moved[0] != (Place{Caller: by("a"), Since: now.Add(-time.Minute)}) {
-		t.Errorf("moved %v", moved)
-	}
-	if _, isKept := kept.Take(by("a"), now); isKept {
-		t.Error("a place that has moved is kept")
-	}
-	for _, of := range []Caller{other, by("fixed")} {
-		if _, isKept := kept.Take(of, now); !isKept {
-			t.Errorf("the place of %v is lost", of)
-		}
-	}
-}
