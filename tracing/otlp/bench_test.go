@@ -17,7 +17,6 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/testfacade"
 	"forrst.dev/lock-operator/tracing"
-	"forrst.dev/lock-operator/tracing/otlp"
 )
 
 // instantLocks has one lock, which it grants to all callers, and does nothing else.
@@ -40,7 +39,7 @@ func (discarding) Shutdown(context.Context) error                             { 
 // traces, with a caller that has decided against them, with spans that are not sampled, and with all of them.
 func BenchmarkAcquire(b *testing.B) {
 	provider := func(sampler sdktrace.Sampler) *tracing.Tracer {
-		provider := sdktrace.NewTracerProvider(otlp.WithQueue(discarding{}), sdktrace.WithSampler(sampler))
+		provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(discarding{}), sdktrace.WithSampler(sampler))
 		b.Cleanup(func() { _ = provider.Shutdown(context.WithoutCancel(b.Context())) })
 		return tracing.New(provider, tracing.Options{IsByParent: true})
 	}

@@ -15,6 +15,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"k8s.io/utils/clock"
 
+	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/tracing"
 )
 
@@ -30,14 +31,13 @@ type Options struct {
 	Version string
 	// TellsAPIServer is that of [tracing.Options].
 	TellsAPIServer bool
-	// Clock paces the batches, and the messages about spans that could not be sent, and is that of
-	// [tracing.Options]. Nil means the real clock.
-	Clock clock.WithTicker
+	// Clock paces the messages about spans that could not be sent, and is that of [tracing.Options]. Nil means the real clock.
+	Clock clock.PassiveClock
 	// Logger gets them, and what is wrong with the environment. Zero discards.
 	Logger logr.Logger
 }
 
-// Exporter sends spans, in batches from a bounded queue: what does not fit in is dropped, so that no call
+// Exporter sends spans, in batches from the bounded queue of the SDK: what does not fit in is dropped, so that no call
 // ever waits for the receiver. A nil *Exporter sends nothing.
 type Exporter struct {
 	provider *sdktrace.TracerProvider
@@ -68,8 +68,12 @@ func Start(ctx context.Context, options Options) *Exporter {
 }
 
 func start(ctx context.Context, options Options, chosen protocol) (*Exporter, error) {
-	log := &lossLog{clock: options.Clock, logger: options.Logger}
-	otel.SetErrorHandler(log)
+	var logged refusal.Logged // A receiver can be away for long.
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		if logged.IsDue("traces", options.Clock.Now()) {
+			options.Logger.Error(err, "Traces could not be sent")
+		}
+	}))
 	otel.SetLogger(options.Logger.V(1))
 	var sender sdktrace.SpanExporter
 	var err error
@@ -86,7 +90,7 @@ func start(ctx context.Context, options Options, chosen protocol) (*Exporter, er
 		options.Logger.Error(err, "Some attributes of the environment are left out of traces")
 	}
 	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithSpanProcessor(newQueue(sender, boundsOf(os.Getenv), options.Clock, log)), // it sends beyond the start
+		sdktrace.WithBatcher(sender),
 		sdktrace.WithResource(described),
 		sdktrace.WithIDGenerator(ids{}),
 	)

@@ -1,5 +1,7 @@
 package otlp
 
+import sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
 // What spans take in memory at most, in bytes. The tests of this package measure it, and docs/operations.md counts with
 // it.
 const (
@@ -15,9 +17,10 @@ const (
 	JobBytes = 5 << 10
 )
 
+// The bounds of the SDK's queue, unless the environment says otherwise.
 const (
-	// DefaultQueue is how many spans wait to be sent at most, unless the environment says otherwise.
-	DefaultQueue = 2048
-	// DefaultBatch is how many spans are sent at once, unless the environment says otherwise.
-	DefaultBatch = 512
+	// DefaultQueue is how many spans wait to be sent at most.
+	DefaultQueue = sdktrace.DefaultMaxQueueSize
+	// DefaultBatch is how many spans are sent at once.
+	DefaultBatch = sdktrace.DefaultMaxExportBatchSize
 )
