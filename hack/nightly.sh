@@ -16,7 +16,7 @@ nightly() { echo "make test-nightly PKGS='$*'"; }
 steps=(
   "gitops|^go\.mod|^api/|^config/(crd|admission-policy|webhook)/|^lock/jobs/|^controllers/jobgate/|^test/gitops/#$(nightly ./test/gitops)"
   "page|^web/|^facade/ui/|^test/browser/ui/#$(nightly ./test/browser/ui)"
-  "line|^lock/(engine|line)/|^facade/peers/#export LINE_KILLS=\${LINE_KILLS:-5} LINE_HOME_KILLS=2 LINE_CROWD=500 LINE_ROLLED=200; $(nightly ./test/line)"
+  "line|^lock/(engine|line)/|^facade/peers/#export LINE_KILLS=\${LINE_KILLS:-5} LINE_CROWD=500 LINE_ROLLED=200; $(nightly ./test/line)"
   "liveness|#make robustness DURATION=40s"
   "install-variants|^charts/|^config/|^certificates/|^controllers/issuer/|^installation/|^test/install(ation)?/#ROTATIONS=3 make test-one PKG=./test/install FOCUS='issues its own certificates' && make install-test INSTALLATIONS=."
   "upgrade|^charts/|^config/|^test/upgrade/#$(nightly ./test/upgrade)"
