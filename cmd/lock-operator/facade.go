@@ -20,10 +20,11 @@ import (
 	"forrst.dev/lock-operator/facade/ui"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/holderref"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 // addFacade adds the façade with its doors, Forrst and REST, and the page on one listener.
-func addFacade(manager ctrl.Manager, settings options, now clock.WithTicker) error {
+func addFacade(manager ctrl.Manager, settings options, now *servertime.Clock) error {
 	engine, err := newEngine(manager, settings, now, "lock-engine", audit.Facade)
 	if err != nil {
 		return err

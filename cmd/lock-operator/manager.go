@@ -103,7 +103,7 @@ func newManager(ctx context.Context, config *rest.Config, settings options) (ctr
 	settings.events = lockevents.Bounded(manager.GetEventRecorder("lock-operator"), now.Local())
 	// A forced release through façade or webhook emits an Event besides its record.
 	settings.audit = auditlog.WithEvents(manager.GetEventRecorder("lock-operator"), settings.audit)
-	add := map[string]func(ctrl.Manager, options, clock.WithTicker) error{
+	add := map[string]func(ctrl.Manager, options, *servertime.Clock) error{
 		controllerComponent: addControllers,
 		webhookComponent:    addWebhook,
 		facadeComponent:     addFacade,
@@ -132,7 +132,7 @@ func transform(object any) (any, error) {
 	return cache.TransformStripManagedFields()(stripped)
 }
 
-func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker) error {
+func addControllers(manager ctrl.Manager, settings options, now *servertime.Clock) error {
 	election := leadership.Always()
 	if settings.leaderElect {
 		var err error
@@ -156,7 +156,6 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 	}
 	expiry := &expiry.Reconciler{
 		Client:             manager.GetClient(),
-		LiveReader:         manager.GetAPIReader(),
 		ClockSkewAllowance: settings.clockSkewAllowance,
 		Clock:              now,
 		Leadership:         election,
@@ -196,7 +195,7 @@ func addControllers(manager ctrl.Manager, settings options, now clock.WithTicker
 	}).SetupWithManager(manager)
 }
 
-func addWebhook(manager ctrl.Manager, settings options, now clock.WithTicker) error {
+func addWebhook(manager ctrl.Manager, settings options, now *servertime.Clock) error {
 	// Without an informer from the start, the first admission would wait for one.
 	informer, err := lockInformer(manager)
 	if err != nil {

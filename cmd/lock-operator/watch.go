@@ -10,7 +10,6 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -21,8 +20,12 @@ import (
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
-// maxClosedWatch is for how long a replica may be without a watch until it is not ready.
-const maxClosedWatch = 10 * time.Second
+const (
+	// maxClosedWatch is for how long a replica may be without a watch until it is not ready.
+	maxClosedWatch = 10 * time.Second
+	// answeredWithin is how long ago an answer shows that the API server is there.
+	answeredWithin = 20 * time.Second
+)
 
 // The environment of client-go sets how it finds connections that are broken without being closed.
 // Its defaults, 30 and 15 seconds, would let requests fail for as long.
@@ -59,13 +62,13 @@ func newRESTMapper(config *rest.Config, client *http.Client) (apimeta.RESTMapper
 // watchCheck fails until the API server has answered this replica, and while it cannot watch locks though the
 // API server answers it. It does not wait until all locks are listed: what decides about a lock is etcd. If
 // the API server is away later, no other replica would do better.
-func watchCheck(locks *engine.Engine, now clock.PassiveClock) healthz.Checker {
+func watchCheck(locks *engine.Engine, now *servertime.Clock) healthz.Checker {
 	return func(*http.Request) error {
 		state := locks.WatchState()
 		switch {
 		case state.IsUnanswered:
 			return errors.New("the API server has not answered yet")
-		case state.ClosedFor >= maxClosedWatch && servertime.IsFresh(now):
+		case state.ClosedFor >= maxClosedWatch && now.HasHeard(answeredWithin):
 			return errors.New("locks cannot be watched")
 		}
 		return nil

@@ -24,21 +24,14 @@ import (
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
-// freshClockDelay is how long after a grant or a renewal a stale clock is expected to stay
-// stale.
-const freshClockDelay = time.Second
-
 // Reconciler deletes locks that have expired. No caller waits for it: a caller that wants
 // an expired lock takes it over. As a [prometheus.Collector] it counts the locks.
 type Reconciler struct {
 	// Client reads from the cache and writes to the API server.
 	Client client.Client
-	// LiveReader reads from the API server. Required if Clock can be stale.
-	LiveReader client.Reader
 	// ClockSkewAllowance is added to the expireTime of a lock before the lock is deleted.
 	ClockSkewAllowance time.Duration
-	// Clock tells the time that expiry is judged by. A stale clock, see
-	// [servertime.IsFresh], is freshened by a read through LiveReader first.
+	// Clock tells the time that expiry is judged by.
 	Clock clock.PassiveClock
 	// Leadership says whether this replica deletes.
 	Leadership *leadership.Election
@@ -57,10 +50,8 @@ type Reconciler struct {
 
 // Reconcile deletes the lock if it has expired, even if a delete in the foreground has not come to
 // its end, and otherwise returns when it will have. A replica that does not lead does nothing: on
-// becoming the leader it looks at all locks. With a fresh clock, the cached lock is enough to
-// decide: the preconditions of the delete fail if the lock was renewed or taken over since. A stale
-// clock may be wrong in either direction and needs a live read, whose response carries the API
-// server's time.
+// becoming the leader it looks at all locks. The cached lock is enough to
+// decide: the preconditions of the delete fail if the lock was renewed or taken over since.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	deleted, err := r.reaper.Resolve(ctx, r.Client, request.NamespacedName, r.Clock.Now())
 	if err != nil {
@@ -75,15 +66,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	var lock v1alpha1.Lock
 	if err := r.Client.Get(ctx, request.NamespacedName, &lock); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-	if !servertime.IsFresh(r.Clock) {
-		if r.isJustWritten(&lock) {
-			return ctrl.Result{RequeueAfter: freshClockDelay}, nil
-		}
-		lock = v1alpha1.Lock{} // Decoding keeps the fields that an answer does not have.
-		if err := r.LiveReader.Get(ctx, request.NamespacedName, &lock); err != nil {
-			return ctrl.Result{}, client.IgnoreNotFound(err)
-		}
 	}
 	if wait := rules.UntilReclaimable(&lock, r.Clock.Now(), r.grace()); wait > horizon {
 		return ctrl.Result{}, nil // A sweep finds it in time.
@@ -107,12 +89,6 @@ func (r *Reconciler) record(expired *v1alpha1.Lock, isUnconfirmed bool) {
 	record := audit.Ended(audit.Expired, audit.Reaped, audit.Controller, "", expired, r.Clock.Now())
 	record.Unconfirmed = isUnconfirmed
 	audit.OrNowhere(r.Audit).Record(record)
-}
-
-// isJustWritten reports whether the lock was granted or renewed a moment ago. If this
-// replica wrote it, the response is about to freshen the clock without another read.
-func (r *Reconciler) isJustWritten(lock *v1alpha1.Lock) bool {
-	return lock.Spec.RenewTime != nil && r.Clock.Since(lock.Spec.RenewTime.Time).Abs() < freshClockDelay
 }
 
 // changed tells of a take-over. Another holder may make it through any component, or without one.

@@ -13,7 +13,6 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/lock/rules"
-	"forrst.dev/lock-operator/lock/servertime"
 )
 
 // A lock has an entry in the queue only if it can be deleted within the horizon: an idle lock costs
@@ -46,23 +45,14 @@ func (r *Reconciler) sweep(ctx context.Context, timers clock.WithTicker, queue l
 	}
 }
 
-// soon returns the locks that can be deleted within the horizon. A stale clock may be wrong in either
-// direction: then it is the one that expires first, whose reconcile freshens the clock for the next sweep.
+// soon returns the locks that can be deleted within the horizon.
 func (r *Reconciler) soon() []reconcile.Request {
 	var requests []reconcile.Request
-	var first *v1alpha1.Lock
 	now, grace := r.Clock.Now(), r.grace()
 	for _, lock := range r.all() {
-		wait := rules.UntilReclaimable(lock, now, grace)
-		if wait <= horizon {
+		if rules.UntilReclaimable(lock, now, grace) <= horizon {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(lock)})
 		}
-		if first == nil || wait < rules.UntilReclaimable(first, now, grace) {
-			first = lock
-		}
-	}
-	if len(requests) == 0 && first != nil && !servertime.IsFresh(r.Clock) {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(first)})
 	}
 	return requests
 }
@@ -72,7 +62,7 @@ func (r *Reconciler) soon() []reconcile.Request {
 func (r *Reconciler) changesThatMatter() predicate.Predicate {
 	isSoon := func(object client.Object) bool {
 		lock, ok := object.(*v1alpha1.Lock)
-		return !ok || !servertime.IsFresh(r.Clock) || r.isOpen(object) ||
+		return !ok || r.isOpen(object) ||
 			rules.UntilReclaimable(lock, r.Clock.Now(), r.grace()) <= horizon
 	}
 	return predicate.Funcs{

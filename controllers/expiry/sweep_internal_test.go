@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -89,17 +88,4 @@ func TestASweepFindsALockBeforeItsEnd(t *testing.T) {
 		cancel()
 		synctest.Wait()
 	})
-}
-
-type staleClock struct{ *clocktesting.FakeClock }
-
-func (staleClock) IsFresh() bool { return false }
-
-func TestAStaleClockIsFreshenedByOneLock(t *testing.T) {
-	start := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
-	locks := []*v1alpha1.Lock{kept("b", 20*time.Minute, start), kept("a", 10*time.Minute, start), kept("c", 30*time.Minute, start)}
-	reconciler := &Reconciler{Clock: staleClock{clocktesting.NewFakeClock(start)}, Leadership: leadership.Always(), all: func() []*v1alpha1.Lock { return locks }}
-	if found := names(reconciler.soon()); len(found) != 1 || found[0] != "a" {
-		t.Errorf("found %v", found)
-	}
 }

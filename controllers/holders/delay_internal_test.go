@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/lock/servertime"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // awayReader does not reach the API server.
@@ -22,8 +22,8 @@ func (awayReader) Get(context.Context, client.ObjectKey, client.Object, ...clien
 
 // Nothing wakes the lock of an ended holder again, so a read that fails must not end the work on it.
 func TestAReadThatFailsDoesNotForgetAnEndedHolder(t *testing.T) {
-	r := &Reconciler{Clock: servertime.New(clock.RealClock{}), LiveReader: awayReader{}}
-	lock := &v1alpha1.Lock{Spec: v1alpha1.LockSpec{ReleaseDelay: &v1alpha1.Duration{Duration: time.Minute}}}
+	r := &Reconciler{Clock: clock.RealClock{}, LiveReader: awayReader{}}
+	lock := rules.Stripped(&v1alpha1.Lock{Spec: v1alpha1.LockSpec{ReleaseDelay: &v1alpha1.Duration{Duration: time.Minute}}})
 	if result, err := r.releaseAfterDelay(t.Context(), lock, holderEnd{}); err == nil {
 		t.Errorf("got %+v and no error", result)
 	}

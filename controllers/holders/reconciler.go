@@ -19,7 +19,6 @@ import (
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
-	"forrst.dev/lock-operator/lock/servertime"
 )
 
 const (
@@ -38,8 +37,7 @@ type Reconciler struct {
 	Client client.Client
 	// LiveReader reads from the API server.
 	LiveReader client.Reader
-	// Clock tells the time that a releaseDelay is measured by. A stale clock, see
-	// [servertime.IsFresh], is freshened by a read through LiveReader first.
+	// Clock tells the time that a releaseDelay is measured by.
 	Clock clock.Clock
 	// Leadership says whether this replica releases and watches.
 	Leadership *leadership.Election
@@ -156,7 +154,7 @@ func (r *Reconciler) howPodEnded(ctx context.Context, lock *v1alpha1.Lock) (stri
 // releaseAfterDelay releases the lock at once, or when its releaseDelay is over. The start of
 // the delay is recorded in the lock, where another replica finds it.
 func (r *Reconciler) releaseAfterDelay(ctx context.Context, lock *v1alpha1.Lock, end holderEnd) (ctrl.Result, error) {
-	if lock.Spec.ReleaseDelay != nil && (!servertime.IsFresh(r.Clock) || rules.IsStripped(lock)) {
+	if lock.Spec.ReleaseDelay != nil && rules.IsStripped(lock) {
 		var live v1alpha1.Lock // Decoding into lock would keep the fields that the answer does not have.
 		if err := r.LiveReader.Get(ctx, client.ObjectKeyFromObject(lock), &live); err != nil {
 			return ctrl.Result{}, client.IgnoreNotFound(err)

@@ -24,7 +24,6 @@ import (
 	"forrst.dev/lock-operator/lock/lockevents"
 	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
-	"forrst.dev/lock-operator/lock/servertime"
 )
 
 const (
@@ -45,8 +44,7 @@ type Reconciler struct {
 	Client client.Client
 	// LiveReader reads from the API server.
 	LiveReader client.Reader
-	// Clock tells the time. A stale clock, see [servertime.IsFresh], is freshened by a read through LiveReader
-	// first.
+	// Clock tells the time.
 	Clock clock.WithTicker
 	// Leadership says whether this replica renews.
 	Leadership *leadership.Election
@@ -99,11 +97,6 @@ func (r *Reconciler) judge(ctx context.Context, lock *v1alpha1.Lock) (time.Durat
 		return 0, err
 	}
 	isLive := false
-	if !servertime.IsFresh(r.Clock) {
-		if lock, err = r.live(ctx, name); lock == nil {
-			return 0, err
-		}
-	}
 	for range maxJudgements {
 		judged := r.Clock.Now()
 		next, wait := rules.NextOperatorRenewal(lock, longest, judged)

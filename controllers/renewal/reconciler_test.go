@@ -29,7 +29,6 @@ import (
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/lockevents"
 	"forrst.dev/lock-operator/lock/rules"
-	"forrst.dev/lock-operator/lock/servertime"
 )
 
 var noon = time.Date(2026, 3, 15, 12, 0, 0, 0, time.UTC)
@@ -422,22 +421,3 @@ type recorded []audit.Record
 func (r *recorded) Record(record audit.Record) { *r = append(*r, record) }
 
 func (r *recorded) Lost(audit.Record) {}
-
-// A clock that no answer of the API server has corrected may be wrong in either direction.
-func TestAStaleClockIsFreshenedByAReadOfTheLock(t *testing.T) {
-	c, r, _ := start(t, declared())
-	stale := c.lock(t)
-	live := c.lock(t)
-	live.Spec.RenewalPolicy = ""
-	if err := c.Update(t.Context(), live); err != nil {
-		t.Fatal(err)
-	}
-	c.clock.Step(30 * time.Minute)
-	r.Client, r.Clock = staleCache{Client: c, lock: stale}, servertime.New(c.clock)
-	if servertime.IsFresh(r.Clock) {
-		t.Fatal("the clock is fresh")
-	}
-	if wait := c.reconcile(t, r); wait != 0 || len(c.renewals) > 0 {
-		t.Error("it judged what the cache shows")
-	}
-}

@@ -37,7 +37,7 @@ const maxTries = 10
 // waiter.
 //
 // A grant that expires before it can be returned, since the API server was slower than its ttl, is
-// ended. The caller gets [lock.ErrUnavailable], or [lock.ErrInvalid] if its ttl is less than 100 ms.
+// ended. So is one whose answer shows that it was stamped by a clock that was wrong by more than the allowance. The caller gets [lock.ErrUnavailable], or [lock.ErrInvalid] if its ttl is less than 100 ms.
 //
 // The error matches [lock.ErrHeld], [lock.ErrTimeout], [lock.ErrInvalid], [lock.ErrRefused],
 // [lock.ErrUnavailable] or, if the engine's writes are admitted, [lock.ErrForbidden].
@@ -93,7 +93,7 @@ func (e *Engine) acquireNow(ctx context.Context, namespace string, request rules
 			onUnanswered: func(err error) { unanswered.Store(&err) },
 		}
 		granted, err := attempt.run(operation)
-		if err == nil && rules.Expired(granted, e.clock.Now()) {
+		if err == nil && (attempt.isMisstamped() || rules.Expired(granted, e.clock.Now())) {
 			e.endUndelivered(operation, attempt.objects, granted)
 			granted, err = nil, lapsedError(attempt.operation(), granted)
 		}
@@ -140,7 +140,7 @@ type acquireAttempt struct {
 }
 
 // run tries until the lock is acquired or another owner is seen to hold it. The grant that it
-// returns may have expired since it was stamped.
+// returns may have expired since it was stamped, or be misstamped.
 func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 	backoff := newBackoff()
 	var unanswered error // the error of the last write, if it went unanswered
@@ -156,8 +156,6 @@ func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			a.engine.recordGrant(a.sent(desired), stored)
 		}
 		switch {
-		case err == nil && a.engine.isMisstamped(a.stamped):
-			a.current, err = nil, a.engine.revoke(ctx, a.objects, stored, audit.Abandoned)
 		case err == nil:
 			return a.granted(stored), nil
 		case isLostRace(err):
@@ -173,14 +171,7 @@ func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		}
 		if sent, isOurs := a.findUnanswered(a.current); isOurs {
 			a.engine.recordGrant(sent, a.current)
-			if !a.engine.isMisstamped(a.stamped) {
-				return a.granted(a.current), nil
-			}
-			found := a.current
-			a.current = nil
-			if err := a.engine.revoke(ctx, a.objects, found, audit.Abandoned); err != nil {
-				return nil, a.fail(err)
-			}
+			return a.granted(a.current), nil
 		}
 	}
 	if unanswered != nil {
@@ -189,6 +180,9 @@ func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 	a.abandon()
 	return nil, &lock.HeldError{Key: a.request.FullKey()}
 }
+
+// isMisstamped reports whether the grant that the attempt has made must not reach its caller, see [Engine.isMisstamped].
+func (a *acquireAttempt) isMisstamped() bool { return a.engine.isMisstamped(a.stamped) }
 
 // lose reads what a write has lost against.
 func (a *acquireAttempt) lose(ctx context.Context, desired *v1alpha1.Lock) (err error) {
@@ -204,20 +198,16 @@ func (a *acquireAttempt) lose(ctx context.Context, desired *v1alpha1.Lock) (err 
 // desired returns the object to write over the current one.
 func (a *acquireAttempt) desired(ctx context.Context) (*v1alpha1.Lock, error) {
 	engine := a.engine
+	a.stamped = servertime.Read(engine.clock)
 	if a.current == nil {
 		if !a.isReplacing {
 			if err := engine.checkRoom(a.namespace, a.request.FullKey()); err != nil {
 				return nil, err
 			}
 		}
-		a.stamped = servertime.Read(engine.clock)
 		desired := rules.Grant(a.namespace, a.request, engine.limits, engine.stamp(a.stamped.Time))
 		engine.clearStamps(desired, "")
 		return desired, nil
-	}
-	var err error
-	if a.stamped, err = engine.checkedNow(ctx, a.objects, a.current.Name); err != nil {
-		return nil, engine.requestError(a.operation(), err)
 	}
 	now := a.stamped.Time
 	grace := engine.graceNow()

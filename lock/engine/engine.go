@@ -21,8 +21,9 @@ import (
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
-// DefaultClockSkewAllowance is how far clocks may differ unless configured otherwise.
-const DefaultClockSkewAllowance = time.Second
+// DefaultClockSkewAllowance is how far clocks may differ unless configured otherwise. The date of an answer has whole
+// seconds, so a clock may be wrong by a second more than it shows. The rest is for clocks that drift between two answers.
+const DefaultClockSkewAllowance = 1500 * time.Millisecond
 
 // maxStampDrift is how far stamps may run ahead of the clock. Beyond that the clock was stepped
 // back, and stamps follow it again.
@@ -57,8 +58,7 @@ type Options struct {
 	// ClockSkewAllowance is how long after its expireTime the engine leaves a lock alone, in case
 	// its clock is ahead. Zero means not at all.
 	ClockSkewAllowance time.Duration
-	// Clock stamps grants and judges expiry. If it is a [servertime.Clock] that is not fresh, the
-	// engine makes a read before it takes a lock over or extends one. Nil means the real clock.
+	// Clock stamps grants and judges expiry, such as a [servertime.Clock]. Nil means the real clock.
 	Clock clock.WithTicker
 	// Logger gets the failures that no caller can be told. Zero discards.
 	Logger logr.Logger

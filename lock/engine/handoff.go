@@ -17,6 +17,7 @@ import (
 	"forrst.dev/lock-operator/lock/observe"
 	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 // An engine hands a lock off to its own waiters only so many times and for so long. Then it
@@ -335,34 +336,29 @@ func (e *Engine) endUndelivered(ctx context.Context, objects Objects, lapsed *v1
 	}
 }
 
-// lapsedError is for a caller whose grant has expired before it can be told.
+// lapsedError is for a caller whose grant has expired before it can be told, or has other times than it can be told.
 func lapsedError(operation string, granted *v1alpha1.Lock) error {
 	return fmt.Errorf("%s: the grant expired before it was answered: %w", operation, cmp.Or(rules.Lapsed(granted.Spec.TTL.Duration), lock.ErrUnavailable))
 }
 
 // deliver gives a grant to its waiter. If the caller has left, deliver hands the lock off to the
-// next waiter, or ends the grant. It ends one that has expired by now, and tells the caller so. One that was
-// stamped by a wrong clock is handed off to the same waiter again, once.
+// next waiter, or ends the grant. It ends one that has expired by now or is misstamped, and tells the caller so.
 func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, recipient *waiter, granted *v1alpha1.Lock, isMisstamped bool) {
-	for isRestamped := false; ; {
+	for {
 		now := e.clock.Now()
-		switch {
-		case isMisstamped && !isRestamped:
-			isRestamped = true
-		case rules.Expired(granted, now):
+		if isMisstamped || rules.Expired(granted, now) {
 			e.queues.recordLapsed(queue, recipient, now)
 			e.endUndelivered(ctx, objects, granted)
 			recipient.deliver(outcome{err: lapsedError("acquire "+string(recipient.request.FullKey()), granted)})
 			return
-		default:
-			e.grants.put(granted, now)
-			if recipient.deliver(outcome{lock: granted}) {
-				e.queues.remove(queue, recipient)
-				return
-			}
-			e.grants.take(nameOf(granted), lock.Proof{Owner: granted.Spec.Owner}, e.clock.Now())
-			recipient = e.queues.skipWaiter(queue, recipient)
 		}
+		e.grants.put(granted, now)
+		if recipient.deliver(outcome{lock: granted}) {
+			e.queues.remove(queue, recipient)
+			return
+		}
+		e.grants.take(nameOf(granted), lock.Proof{Owner: granted.Spec.Owner}, e.clock.Now())
+		recipient = e.queues.skipWaiter(queue, recipient)
 		held := grantOf(granted)
 		held.endReason = audit.Abandoned
 		if recipient == nil {
@@ -396,10 +392,7 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 // unchanged: only one of the two can happen, and either is recognised. It reports whether its
 // clock was wrong. Current is the new grant or, with an error, what was read under the name instead; nil if nothing was.
 func (e *Engine) writeHandOff(ctx context.Context, objects Objects, held grant, recipient rules.Acquisition) (current *v1alpha1.Lock, isMisstamped bool, err error) {
-	now, err := e.stampNow(ctx, objects, held.lock.Name)
-	if err != nil {
-		return nil, false, err
-	}
+	now := servertime.Read(e.clock)
 	desired := rules.HandOff(held.lock, recipient, e.limits, e.stamp(now.Time))
 	e.clearStamps(desired, v1alpha1.RequestHandOff)
 	current, err = e.sendHandOff(ctx, objects, held, desired)

@@ -12,7 +12,6 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/rules"
-	"forrst.dev/lock-operator/lock/servertime"
 )
 
 const (
@@ -150,10 +149,7 @@ func (o *orphans) process(ctx context.Context, orphan grant) (done bool) {
 	return o.isOverdue(o.lookedUp, orphan)
 }
 
-// hasExpired reports whether the grant is over for certain. A stale clock may be ahead; the next request corrects it.
-func (o *orphans) hasExpired(orphan grant) bool {
-	return servertime.IsFresh(o.clock) && rules.Expired(orphan.lock, o.clock.Now())
-}
+func (o *orphans) hasExpired(orphan grant) bool { return rules.Expired(orphan.lock, o.clock.Now()) }
 
 // isOverdue records that the API server has answered that the grant does not exist, and reports
 // whether it has for so long that the write will not happen any more.

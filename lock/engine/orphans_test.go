@@ -146,23 +146,3 @@ func TestManyOrphansEndWithTheEngine(t *testing.T) {
 		}
 	})
 }
-
-// A clock that was stepped ends no search for a write that may happen yet.
-func TestALateGrantIsEndedAfterAStepOfTheClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine, step := startSkewed(t, etcd)
-		late := unanswered(t, etcd, engine, by("late"))
-		step(40 * time.Second)
-		pass(time.Second)
-		etcd.inject(faults{})
-		pass(6 * time.Second)
-		if _, err := etcd.Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		pass(7 * time.Second)
-		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("the late grant is still held by %q", owner)
-		}
-	})
-}

@@ -321,7 +321,6 @@ func (e *Engine) observeRelease(unanswered types.UID, ended ending, err error) {
 func (e *Engine) end(ctx context.Context, operation string, objects Objects, name string, unanswered types.UID, allowed func(*v1alpha1.Lock) error) (ending, error) {
 	var known ending
 	backoff := newBackoff()
-	isJudgedAgain := false
 	for {
 		read := get
 		if unanswered != "" {
@@ -336,10 +335,6 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 			return known, nil
 		}
 		if err := allowed(current); err != nil {
-			if !isJudgedAgain && e.mayBeMisjudged(current, err) {
-				isJudgedAgain = true
-				continue
-			}
 			return known, fmt.Errorf("%s: %w", operation, err)
 		}
 		known.lock = current
@@ -358,12 +353,6 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 			return known, fmt.Errorf("%s: %w: %w", operation, lock.ErrUnavailable, refusal.WithoutOwners(err, current.Spec.Owner))
 		}
 	}
-}
-
-// mayBeMisjudged reports whether a lock counts as not held because it looked expired. If the clock was
-// stepped while the answer was under way, only the next one corrects it.
-func (e *Engine) mayBeMisjudged(current *v1alpha1.Lock, err error) bool {
-	return current != nil && errors.Is(err, lock.ErrNotHeld) && rules.Expired(current, e.clock.Now())
 }
 
 // errRenewed means that the holder has renewed a grant that was to end without it.

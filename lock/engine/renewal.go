@@ -48,9 +48,12 @@ func (e *Engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 	}
 	e.grants.put(stored, e.clock.Now())
 	e.audit.Record(audit.Prolonged(e.via, actor(ctx, proof), attempt.before, stored))
-	if rules.Expired(stored, e.clock.Now()) {
+	switch {
+	case rules.Expired(stored, e.clock.Now()):
 		// Not as invalid, whatever the ttl: of such a renewal its holder takes it that the lock is as before.
 		return nil, fmt.Errorf("%s: the renewal expired before it was answered: %w", description, lock.ErrExpired)
+	case e.isMisstamped(attempt.stamped): // The lock may end before its holder would expect.
+		return nil, fmt.Errorf("%s: it was stamped by a clock that was wrong: %w", description, lock.ErrUnavailable)
 	}
 	return stored, nil
 }
@@ -68,8 +71,6 @@ type renewalAttempt struct {
 	before, latest *v1alpha1.Lock
 	// read is the object that the attempt has read and sent a renewal of, or nil.
 	read *v1alpha1.Lock
-	// isRestamped says that the lock was renewed and is being renewed again.
-	isRestamped bool
 }
 
 func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
@@ -81,12 +82,7 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			if r.isTooLate(ctx, stored) {
 				return nil, lock.ErrExpired
 			}
-			if !r.isToRestamp() {
-				return stored, nil
-			}
-			r.goOnFrom(stored)
-			desired, err = r.desired(ctx, stored, true)
-			continue
+			return stored, nil
 		}
 		var current *v1alpha1.Lock
 		r.proof.narrowTo(r.before)
@@ -102,21 +98,18 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		if err != nil {
 			return nil, err
 		}
-		if isRenewed(current, desired) && r.isTooLate(ctx, current) || r.isRevived(ctx, current) {
+		if isRenewed(current, desired) && r.isTooLate(ctx, current) || r.isRevived(current) {
 			return nil, lock.ErrExpired
 		}
-		if (isRenewed(current, desired) || r.isRenewedSince(current, desired)) && !r.isToRestamp() {
+		if isRenewed(current, desired) || r.isRenewedSince(current, desired) {
 			return current, nil
-		}
-		if isRenewed(current, desired) {
-			r.goOnFrom(current)
 		}
 		if !r.engine.pause(ctx, &backoff) {
 			// Also after a conflict: the renewal was not refused, others were faster.
 			return nil, fmt.Errorf("%w: %w", lock.ErrUnavailable, writeErr)
 		}
 		r.read = current
-		desired, err = r.desired(ctx, current, true)
+		desired, err = r.desired(current, true)
 	}
 	return nil, err
 }
@@ -125,7 +118,7 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 // put off. Others may have been told then that it is free, so it ends the grant; but not before others might: by a clock that is
 // behind this one, the holder still relies on the lock, and goes on until it has the answer.
 func (r *renewalAttempt) isTooLate(ctx context.Context, renewed *v1alpha1.Lock) bool {
-	if !r.hasEnded(ctx) {
+	if !r.hasEnded() {
 		return false
 	}
 	r.engine.grants.forget(r.name, renewed.UID)
@@ -135,20 +128,13 @@ func (r *renewalAttempt) isTooLate(ctx context.Context, renewed *v1alpha1.Lock) 
 }
 
 // isRevived is isTooLate for a renewal that may be another's, and may have been told as one in time. It stays.
-func (r *renewalAttempt) isRevived(ctx context.Context, current *v1alpha1.Lock) bool {
+func (r *renewalAttempt) isRevived(current *v1alpha1.Lock) bool {
 	known := grantOf(r.latest)
-	return current != nil && known.matches(current) && known.isRenewedIn(current) && r.hasEnded(ctx)
+	return current != nil && known.matches(current) && known.isRenewedIn(current) && r.hasEnded()
 }
 
 // hasEnded reports whether the lock would have ended by now without the renewal.
-func (r *renewalAttempt) hasEnded(ctx context.Context) bool {
-	if !rules.Expired(r.latest, r.engine.clock.Now()) {
-		return false
-	}
-	// The clock may have been stepped while the answer was under way.
-	now, err := r.engine.checkedNow(ctx, r.objects, r.name.Name)
-	return err != nil || rules.Expired(r.latest, now.Time)
-}
+func (r *renewalAttempt) hasEnded() bool { return rules.Expired(r.latest, r.engine.clock.Now()) }
 
 // isRenewedSince reports whether the grant was renewed since this attempt read it, and not for a
 // time before the attempt, from which on the holder counts its ttl. That is as good as if the attempt
@@ -159,25 +145,6 @@ func (r *renewalAttempt) isRenewedSince(current, sent *v1alpha1.Lock) bool {
 		!current.Spec.RenewTime.Time.Before(r.began) && sent.Spec.TTL.Equal(current.Spec.TTL)
 }
 
-// isToRestamp reports whether the lock must be renewed again, since it was stamped by a wrong clock
-// and would end before its holder expects. It does so once.
-func (r *renewalAttempt) isToRestamp() bool {
-	if r.isRestamped || !r.engine.isMisstamped(r.stamped) {
-		return false
-	}
-	r.isRestamped = true
-	return true
-}
-
-// goOnFrom limits the rest of the attempt to a version that the attempt itself has written, if it is
-// limited to one.
-func (r *renewalAttempt) goOnFrom(stored *v1alpha1.Lock) {
-	r.proof.narrowTo(stored)
-	if r.proof.narrowed.ResourceVersion != "" {
-		r.proof.narrowed.ResourceVersion = stored.ResourceVersion
-	}
-}
-
 // firstDesired uses the informer's copy if that is whole and what this engine wrote last, and reads the
 // lock otherwise.
 func (r *renewalAttempt) firstDesired(ctx context.Context) (*v1alpha1.Lock, error) {
@@ -185,32 +152,22 @@ func (r *renewalAttempt) firstDesired(ctx context.Context) (*v1alpha1.Lock, erro
 	known, isKnown := engine.grants.find(r.name, r.proof.given, engine.clock.Now())
 	if seen := engine.lockCache.get(r.name); isKnown && seen != nil && seen.UID == known.lock.UID &&
 		seen.ResourceVersion == known.lock.ResourceVersion && !rules.IsStripped(seen) {
-		return r.desired(ctx, seen, false)
+		return r.desired(seen, false)
 	}
 	current, err := get(ctx, r.objects, r.name.Name)
 	if err != nil {
 		return nil, err
 	}
-	return r.desired(ctx, current, true)
+	return r.desired(current, true)
 }
 
 // desired returns the object that renews the lock. WasRead says that the attempt has read it, just now.
-func (r *renewalAttempt) desired(ctx context.Context, current *v1alpha1.Lock, wasRead bool) (*v1alpha1.Lock, error) {
-	var err error
-	if r.stamped, err = r.engine.stampNow(ctx, r.objects, r.name.Name); err != nil {
-		return nil, err
-	}
+func (r *renewalAttempt) desired(current *v1alpha1.Lock, wasRead bool) (*v1alpha1.Lock, error) {
+	r.stamped = servertime.Read(r.engine.clock)
 	if r.began.IsZero() {
 		r.began, r.before = r.stamped.Time, current
 	}
 	desired, err := rules.Renew(current, r.proof.proof(), r.ttl, r.stamped.Time)
-	if errors.Is(err, rules.ErrNotHeld) && !servertime.IsFresh(r.engine.clock) {
-		// Nothing is sent, so admission cannot correct the judgement of a stale clock.
-		if r.stamped, err = r.engine.checkedNow(ctx, r.objects, r.name.Name); err != nil {
-			return nil, err
-		}
-		desired, err = rules.Renew(current, r.proof.proof(), r.ttl, r.stamped.Time)
-	}
 	if wasRead {
 		r.proof.judged(current, err)
 	}

@@ -342,7 +342,7 @@ func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next st
 		if release := cmp.Or(next.release, e.queues.recordAcquired(queue, granted, now)); release != nil {
 			e.tracer.EndedBy(next.head.span, release) // contexts of other calls
 		}
-		e.deliver(ctx, objects, queue, next.head, granted, false)
+		e.deliver(ctx, objects, queue, next.head, granted, attempt.isMisstamped())
 	case errors.Is(err, lock.ErrHeld):
 		e.queues.recordHeld(queue, attempt.current, next.isContended, now, e.graceNow())
 	case errors.Is(err, lock.ErrUnavailable):

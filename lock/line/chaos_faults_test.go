@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
-
-	"forrst.dev/lock-operator/lock/servertime"
 )
 
 const (
@@ -16,9 +14,6 @@ const (
 	maxFault = 2500 * time.Millisecond
 	// maxStep is by how much a wall clock is wrong at most, and maxPause how long a machine stands still.
 	maxStep, maxPause = 8 * time.Second, 6 * time.Second
-	// minJump and maxJump bound by how much a clock is ahead. One that is ahead by less and fresh does not exist, since its
-	// monotonic part is not stepped; and an engine looks for a write that went unanswered for a minute.
-	minJump, maxJump = servertime.FreshFor + 5*time.Second, 55 * time.Second
 	// maxFilling is how long the watch of a new replica takes to show what there is.
 	maxFilling = time.Second
 	// maxDraining is how long a replica drains before it stops.
@@ -35,7 +30,7 @@ func (c *chaos) faults() []fault {
 		c.slows,
 	}
 	if c.isMistimed {
-		all = append(all, c.stepsItsWallClock, c.standsStill, c.jumps)
+		all = append(all, c.stepsItsWallClock, c.standsStill)
 	}
 	if c.isMortal {
 		all = append(all, c.dies, c.leaves)
@@ -88,11 +83,6 @@ func (c *chaos) stepsItsWallClock(number int, length time.Duration) {
 // corrects it.
 func (c *chaos) standsStill(number int, _ time.Duration) {
 	c.clocks[nameOfReplica(number)].ahead.Add(-int64(c.upTo(maxPause)))
-}
-
-// jumps lets a clock be ahead by more than the ttl of a lock, until the next answer corrects it.
-func (c *chaos) jumps(number int, _ time.Duration) {
-	c.clocks[nameOfReplica(number)].ahead.Add(int64(minJump + c.upTo(maxJump-minJump)))
 }
 
 // dies ends a replica in the middle of what it does, and begins it anew.

@@ -7,16 +7,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-const (
-	// FreshFor is how long after an answered request a [Clock] is fresh. A third of the usual ttl of
-	// 30 s passes between two renewals, so a holder's renewals alone keep it fresh. Meanwhile two
-	// clocks drift apart by 4 ms at most (200 ppm), which the skew allowance of a second covers many
-	// times. A step or a suspension makes the clock stale at once.
-	FreshFor = 20 * time.Second
-	// maxStep is how much the wall clock and the monotonic clock may disagree about the time since
-	// then. Slewing causes 5 ms at most.
-	maxStep = 50 * time.Millisecond
-)
+// maxStep is how much the wall clock and the monotonic clock may disagree about the time that has passed. Slewing causes
+// 5 ms in 20 s.
+const maxStep = 50 * time.Millisecond
 
 // timers is an unexported name for the embedded clock.
 type timers = clock.WithTicker
@@ -43,8 +36,8 @@ type Clock struct {
 
 type state struct {
 	estimate
-	// sent is when the latest answered request was sent.
-	sent time.Time
+	// heard is when the latest answer was received.
+	heard time.Time
 }
 
 // New returns a clock that corrects the local clock.
@@ -101,19 +94,16 @@ func (c *Clock) Observe(sent, received, date time.Time) {
 	seen := observation{sent: sent.Sub(c.base), received: received.Sub(c.base), date: date.Sub(c.start)}
 	for {
 		known := c.state.Load()
-		if c.state.CompareAndSwap(known, known.with(seen, sent, received)) {
+		if c.state.CompareAndSwap(known, known.with(seen, received)) {
 			return
 		}
 	}
 }
 
-// IsFresh reports whether a request was answered that was sent within the last [FreshFor]. The
-// clock is not fresh if the local clock was stepped by more than that since, or the machine was
-// suspended. A caller that is about to take a lock from its holder or extend one makes a request
-// first if the clock is not fresh, and decides by the time after its response.
-func (c *Clock) IsFresh() bool {
+// HasHeard reports whether an answer was received within the time.
+func (c *Clock) HasHeard(within time.Duration) bool {
 	state := c.state.Load()
-	return state != nil && state.isFresh(c.timers.Now())
+	return state != nil && c.timers.Now().Sub(state.heard) <= within
 }
 
 // MaxAhead returns how far [Clock.Now] can be ahead of the API server's clock: up to a second
@@ -163,12 +153,6 @@ func Timers(c clock.WithTicker) clock.WithTicker {
 	return c
 }
 
-// IsFresh reports whether the clock is fresh, or of a kind that cannot tell.
-func IsFresh(c clock.PassiveClock) bool {
-	checked, ok := c.(interface{ IsFresh() bool })
-	return !ok || checked.IsFresh()
-}
-
 // Jump returns how far the wall clock went beyond the monotonic one between two readings of a local
 // clock, of which one may be from an addition. It is more than zero if the machine was suspended,
 // during which the monotonic clock stands still and after which the wall clock is set, or if the
@@ -198,21 +182,9 @@ func Left(deadline, now time.Time) time.Duration {
 }
 
 // with returns the state after one more observation; s may be nil.
-func (s *state) with(seen observation, sent, received time.Time) *state {
+func (s *state) with(seen observation, received time.Time) *state {
 	if s == nil {
 		s = &state{estimate: estimate{offset: seen.offset(), at: seen.received}}
 	}
-	// A slow response does not make the clock less fresh. If its receipt seems to precede the
-	// latest request, the clock was stepped back.
-	if sent.Before(s.sent) && !s.sent.After(received) {
-		sent = s.sent
-	}
-	return &state{estimate: s.estimate.with(seen), sent: sent}
-}
-
-// isFresh counts from when the request was sent: the clock may have been stepped before the
-// response was received.
-func (s *state) isFresh(now time.Time) bool {
-	elapsed := now.Sub(s.sent)
-	return 0 <= elapsed && elapsed <= FreshFor && Jump(s.sent, now) == 0
+	return &state{estimate: s.estimate.with(seen), heard: received}
 }

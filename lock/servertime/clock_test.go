@@ -39,9 +39,6 @@ func TestNowIsTheLocalTimeBeforeTheFirstResponse(t *testing.T) {
 	if got := c.Now(); !got.Equal(noon.Add(time.Minute)) {
 		t.Errorf("got %s", got)
 	}
-	if c.IsFresh() {
-		t.Error("a clock that was never compared is fresh")
-	}
 }
 
 func TestNowKeepsALocalTimeWithinTheBounds(t *testing.T) {
@@ -97,22 +94,13 @@ func TestReadingsAreJudgedByLaterResponses(t *testing.T) {
 }
 
 func TestStepOfTheLocalClock(t *testing.T) {
-	for _, step := range []time.Duration{-time.Hour, -servertime.FreshFor - time.Second, servertime.FreshFor + time.Second, time.Hour} {
+	for _, step := range []time.Duration{-time.Hour, -3 * time.Second, 3 * time.Second, time.Hour} {
 		local := clocktesting.NewFakeClock(noon)
 		c := servertime.New(local)
 		answer(c, noon)
-		if !c.IsFresh() {
-			t.Error("not fresh after a response")
-		}
 		local.Step(step)
-		if c.IsFresh() {
-			t.Errorf("fresh after a step of %s", step)
-		}
 		answer(c, noon)
 		checkTime(t, c, noon)
-		if !c.IsFresh() {
-			t.Errorf("not fresh after a step of %s and a response", step)
-		}
 	}
 }
 
@@ -127,38 +115,8 @@ func TestStepDuringARequest(t *testing.T) {
 		if got := c.Now(); !got.Equal(local.Now()) {
 			t.Errorf("corrected by %s, though the response may be from before the step", got.Sub(local.Now()))
 		}
-		if c.IsFresh() {
-			t.Errorf("a request during which the clock was stepped by %s makes it fresh", step)
-		}
 		answer(c, noon)
 		checkTime(t, c, noon)
-	}
-}
-
-func TestFreshFor(t *testing.T) {
-	local := clocktesting.NewFakeClock(noon)
-	c := servertime.New(local)
-	answer(c, noon)
-	local.Step(servertime.FreshFor)
-	if !c.IsFresh() {
-		t.Error("not fresh for as long as promised")
-	}
-	local.Step(1)
-	if c.IsFresh() {
-		t.Error("fresh for longer than promised")
-	}
-}
-
-func TestSlowResponseKeepsTheClockFresh(t *testing.T) {
-	local := clocktesting.NewFakeClock(noon)
-	c := servertime.New(local)
-	slow := local.Now()
-	local.Step(servertime.FreshFor)
-	answer(c, local.Now())
-	local.Step(time.Second)
-	c.Observe(slow, local.Now(), noon)
-	if !c.IsFresh() {
-		t.Error("a response to an older request made the clock older")
 	}
 }
 
@@ -171,14 +129,8 @@ func TestSuspendedMachine(t *testing.T) {
 	if got := local.now.Sub(before); got != 0 {
 		t.Fatalf("the monotonic clock went on by %s", got)
 	}
-	if c.IsFresh() {
-		t.Error("fresh after an hour that the monotonic clock has not seen")
-	}
 	answer(c, before.Add(time.Hour))
 	checkTime(t, c, before.Add(time.Hour))
-	if !c.IsFresh() {
-		t.Error("not fresh after a response")
-	}
 }
 
 func TestStepOfTheWallClockHasNoEffect(t *testing.T) {
@@ -190,20 +142,18 @@ func TestStepOfTheWallClockHasNoEffect(t *testing.T) {
 	if got := c.Now(); !got.Equal(before) {
 		t.Errorf("the time went from %s to %s", before, got)
 	}
-	if c.IsFresh() {
-		t.Error("a step of the wall clock was not noticed")
-	}
 }
 
-func TestIsFreshOfAnyClock(t *testing.T) {
+func TestAnswersAreHeard(t *testing.T) {
 	local := clocktesting.NewFakeClock(noon)
-	checked := servertime.New(local)
-	if !servertime.IsFresh(local) || servertime.IsFresh(checked) {
-		t.Error("only a clock that checks itself can be stale")
+	c := servertime.New(local)
+	if c.HasHeard(time.Hour) {
+		t.Error("an answer was heard before there was one")
 	}
-	answer(checked, noon)
-	if !servertime.IsFresh(checked) {
-		t.Error("not fresh after a response")
+	answer(c, noon)
+	local.Step(20 * time.Second)
+	if !c.HasHeard(20*time.Second) || c.HasHeard(19*time.Second) {
+		t.Error("the answer was heard at another time")
 	}
 }
 
@@ -215,8 +165,8 @@ func TestConcurrentUse(t *testing.T) {
 			for range 1000 {
 				answer(c, time.Now().Add(-time.Hour))
 				checkTime(t, c, time.Now().Add(-time.Hour))
-				if !c.IsFresh() {
-					t.Error("not fresh after a response")
+				if !c.HasHeard(time.Minute) {
+					t.Error("no answer was heard")
 				}
 			}
 		})
@@ -235,11 +185,6 @@ func BenchmarkNow(b *testing.B) {
 	b.Run("local", func(b *testing.B) {
 		for b.Loop() {
 			c.Local().Now()
-		}
-	})
-	b.Run("is fresh", func(b *testing.B) {
-		for b.Loop() {
-			c.IsFresh()
 		}
 	})
 	b.Run("observe", func(b *testing.B) {

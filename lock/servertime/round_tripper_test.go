@@ -60,7 +60,7 @@ func TestRoundTripper(t *testing.T) {
 			c := servertime.New(clock.RealClock{})
 			transport := c.RoundTripper(&server{offset: offset, roundTrip: 4 * time.Millisecond})
 			get(t, transport)
-			if !c.IsFresh() {
+			if !c.HasHeard(time.Minute) {
 				t.Error("not fresh after a response")
 			}
 			if off := time.Until(c.Now()) - offset; off.Abs() > time.Second+4*time.Millisecond {
@@ -82,7 +82,7 @@ func TestRoundTripperObservesRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := servertime.New(clock.RealClock{})
 		get(t, c.RoundTripper(apianswers.RoundTripper(&server{status: http.StatusNotFound, body: `{"kind":"Status"}`})))
-		if !c.IsFresh() {
+		if !c.HasHeard(time.Minute) {
 			t.Error("not fresh after a refusal by the API server")
 		}
 	})
@@ -107,7 +107,7 @@ func TestRoundTripperIgnores(t *testing.T) {
 		if err == nil {
 			response.Body.Close()
 		}
-		if c.IsFresh() {
+		if c.HasHeard(time.Minute) {
 			t.Errorf("%s made the clock fresh", name)
 		}
 	}
@@ -130,8 +130,8 @@ func TestRoundTripperOfAClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	response.Body.Close()
-	if off := time.Until(c.Now()) + time.Hour; off.Abs() > 2*time.Second || !c.IsFresh() {
-		t.Errorf("off by %s, fresh: %t", off, c.IsFresh())
+	if off := time.Until(c.Now()) + time.Hour; off.Abs() > 2*time.Second || !c.HasHeard(time.Minute) {
+		t.Errorf("off by %s, heard: %t", off, c.HasHeard(time.Minute))
 	}
 	if _, err := utilnet.TLSClientConfig(client.Transport); err != nil {
 		t.Errorf("client-go does not find the transport below: %v", err)

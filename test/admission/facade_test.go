@@ -43,7 +43,7 @@ func startFacade(ctx context.Context, namespace string) *facadeclient.Client {
 	Expect(manager.Add(leadership)).To(Succeed())
 	Expect(manager.Add(engine)).To(Succeed())
 	Expect((&expiry.Reconciler{
-		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(), Clock: clock.RealClock{}, Leadership: leadership,
+		Client: manager.GetClient(), Clock: clock.RealClock{}, Leadership: leadership,
 	}).SetupWithManager(manager)).To(Succeed())
 	DeferCleanup(testenv.StartManager(ctx, manager))
 

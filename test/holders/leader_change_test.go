@@ -118,7 +118,7 @@ func changeLeader(ctx context.Context, count int, during, interval time.Duration
 	})
 	Expect(err).NotTo(HaveOccurred())
 	Expect((&expiry.Reconciler{
-		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(), Clock: clock.RealClock{}, Leadership: second,
+		Client: manager.GetClient(), Clock: clock.RealClock{}, Leadership: second,
 	}).SetupWithManager(manager)).To(Succeed())
 	runOperator(ctx, manager, second, func(*holders.Reconciler) {})
 	Expect(manager.GetCache().WaitForCacheSync(ctx)).To(BeTrue())

@@ -61,7 +61,7 @@ func startOperator(ctx context.Context, election *leadership.Election, change fu
 	Expect(err).NotTo(HaveOccurred())
 	Expect(manager.Add(election)).To(Succeed())
 	Expect((&expiry.Reconciler{
-		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(), Clock: clock.RealClock{}, Leadership: election,
+		Client: manager.GetClient(), Clock: clock.RealClock{}, Leadership: election,
 	}).SetupWithManager(manager)).To(Succeed())
 	Expect((&renewal.Reconciler{
 		Client: manager.GetClient(), LiveReader: manager.GetAPIReader(), Clock: clock.RealClock{}, Leadership: election,

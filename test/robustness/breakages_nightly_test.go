@@ -33,7 +33,7 @@ func (b breakage) mustBeFound(t *testing.T) {
 	}
 	for range 3 {
 		result := run(t, options{
-			length: lengthOf(t, 30*time.Second), seed: seedOf(t), allowance: time.Second, replicas: 2, lanes: 1,
+			length: lengthOf(t, 30*time.Second), seed: seedOf(t), allowance: skewAllowance, replicas: 2, lanes: 1,
 			faults: b.faults, rest: b.rest, workload: b.workload, overlay: overlay, judgesLiveness: b.isLate,
 		})
 		for _, violation := range result.violations {

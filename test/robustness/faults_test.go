@@ -376,7 +376,7 @@ func (b breaking) tell(command string) { _ = b.replica().tell(command) }
 // noticed, and does not set it right: a clock that jumps ahead by seconds does not exist,
 // since the readings of real clocks have a monotonic part.
 var stepLittle = fault{"leave a clock behind", 0, eachClock, func(ctx context.Context, b breaking) error {
-	b.tell("step -" + between(b.random, time.Second, 6*time.Second).String())
+	b.tell("pause " + between(b.random, time.Second, 6*time.Second).String())
 	b.pause(ctx, time.Second, 3*time.Second)
 	return nil
 }}

@@ -17,7 +17,7 @@ func TestRobustnessOfSharedLines(t *testing.T) { judge(t, true, peerFaults...) }
 func judge(t *testing.T, isShared bool, others ...fault) {
 	t.Helper()
 	outcome := run(t, options{
-		length: lengthOf(t, 30*time.Second), seed: seedOf(t), allowance: time.Second,
+		length: lengthOf(t, 30*time.Second), seed: seedOf(t), allowance: skewAllowance,
 		replicas: 3, lanes: 2, isLong: os.Getenv("DURATION") != "", isShared: isShared, judgesLiveness: true,
 		faults: faultsOf(t, others...), rest: aftermath + calm + time.Second, workload: ordinary,
 	})

@@ -18,7 +18,12 @@ import (
 
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"forrst.dev/lock-operator/lock/engine"
 )
+
+// skewAllowance is that of the replicas.
+const skewAllowance = engine.DefaultClockSkewAllowance
 
 func init() {
 	ctrl.SetLogger(logr.Discard()) // The logs of the clients in this process are of no interest.
@@ -70,7 +75,7 @@ func TestRobustness(t *testing.T) {
 	load := ordinary
 	load.longTTLs = 0
 	outcome := run(t, options{
-		seed: seedOf(t), allowance: time.Second, replicas: 3, lanes: 1, isShared: true, faults: eachKind, workload: load,
+		seed: seedOf(t), allowance: skewAllowance, replicas: 3, lanes: 1, isShared: true, faults: eachKind, workload: load,
 	})
 	for _, wanted := range eachKind {
 		if got := outcome.tally.Faults[wanted.name].Count; got != 1 {

@@ -37,7 +37,7 @@ func TestSoak(t *testing.T) {
 		t.Fatal(err)
 	}
 	options := options{
-		length: lengthOf(t, soakPart), seed: seedOf(t), allowance: time.Second,
+		length: lengthOf(t, soakPart), seed: seedOf(t), allowance: skewAllowance,
 		replicas: 3, lanes: 3, isLong: true, leaked: leaked, judgesLiveness: true,
 		faults: faultsOf(t), rest: aftermath + calm + time.Second, workload: soaking,
 	}

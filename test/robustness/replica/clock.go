@@ -22,8 +22,9 @@ const (
 type steppedClock struct {
 	clock.RealClock
 
-	mu    sync.Mutex
-	ahead time.Duration
+	mu sync.Mutex
+	// ahead is by how much both parts of its readings are wrong, and stepped by how much more the wall clock alone is.
+	ahead, stepped time.Duration
 	// percent is how much too fast it has run since then.
 	percent int
 	since   time.Time
@@ -31,11 +32,18 @@ type steppedClock struct {
 	suspended time.Duration
 }
 
-// step moves the clock.
+// step moves the wall clock, as an administrator does.
 func (c *steppedClock) step(by time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ahead += by
+	c.stepped += by
+}
+
+// pause leaves the clock behind, as a pause of the machine does that none of its clocks notices.
+func (c *steppedClock) pause(length time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead -= length
 }
 
 // drift makes the clock too fast by so many percent from now on. It stays ahead by what it
@@ -74,13 +82,12 @@ func (c *steppedClock) suspend(ready func()) {
 	}
 }
 
-// Now implements [clock.PassiveClock]. A step moves both parts of its readings, or the
-// difference of two readings would hide it.
+// Now implements [clock.PassiveClock].
 func (c *steppedClock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	return machine.MonotonicBehind(now.Add(c.ahead+c.gained(now)-c.suspended), c.suspended)
+	return machine.MonotonicBehind(now.Add(c.ahead+c.gained(now)-c.suspended), c.suspended+c.stepped)
 }
 
 // Since implements [clock.PassiveClock].

@@ -80,14 +80,18 @@ func obey(in io.Reader, carryOut func(line string) error) {
 	}
 }
 
-// change carries out "step 1h", which moves the clock, "drift 1", which makes it run 1 % too
-// fast, and "suspend", see [steppedClock.suspend].
+// change carries out "step 1h", which moves the wall clock, "pause 2s", which leaves the clock behind, "drift 1", which makes
+// it run 1 % too fast, and "suspend", see [steppedClock.suspend].
 func change(local *steppedClock, line string, reports *reports) error {
 	command, value, _ := strings.Cut(line, " ")
 	switch command {
 	case "step":
 		by, err := time.ParseDuration(value)
 		local.step(by)
+		return err
+	case "pause":
+		length, err := time.ParseDuration(value)
+		local.pause(length)
 		return err
 	case "suspend":
 		local.suspend(func() { reports.write("suspending") })

@@ -147,7 +147,6 @@ func addControllers(manager ctrl.Manager, settings settings, now clock.WithTicke
 		gate.SetupWithManager(manager),
 		(&expiry.Reconciler{
 			Client:             manager.GetClient(),
-			LiveReader:         manager.GetAPIReader(),
 			ClockSkewAllowance: settings.allowance,
 			Clock:              now,
 			Leadership:         election,
