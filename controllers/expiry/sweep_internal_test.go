@@ -20,13 +20,6 @@ func kept(key string, ttl time.Duration, at time.Time) *v1alpha1.Lock {
 	return rules.Grant("a", rules.Acquisition{Key: key, Owner: "o", Holder: "alice", TTL: ttl}, rules.DefaultLimits(), at)
 }
 
-func names(requests []reconcile.Request) (found []string) {
-	for _, request := range requests {
-		found = append(found, request.Name)
-	}
-	return found
-}
-
 // cluster is the cache that a sweep reads, and records what it enqueues.
 type cluster struct {
 	leadership.Queue

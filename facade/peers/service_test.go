@@ -50,7 +50,6 @@ func (local) Now() time.Time { return time.Now() }
 
 func (local) OnRelease(func(context.Context, *v1alpha1.Lock)) {}
 
-
 // reviews know the users of tokens, and count what they are asked.
 type reviews struct {
 	users map[string]string

@@ -194,7 +194,7 @@ func (h *history) renew(t *rapid.T) {
 	if ttl == 0 {
 		ttl = h.stored.Spec.TTL.Duration
 	}
-	if last := h.stored.Spec.RenewTime; !now.After(last.Time) {
+	if last := h.stored.Spec.RenewTime; last.After(now) {
 		now = last.Add(time.Microsecond)
 	}
 	stamp := v1alpha1.NewTimestamp(now)

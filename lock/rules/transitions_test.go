@@ -214,7 +214,8 @@ func TestRenew(t *testing.T) {
 		wantExpire float64
 	}{
 		"by the ttl it has":                          {0, 10, 30 * time.Second, 40},
-		"in the moment of its grant, adding nothing": {0, 0, 30 * time.Second, 30.000001},
+		"in the moment of its grant, adding nothing": {0, 0, 30 * time.Second, 30},
+		"by a clock that is behind":                  {0, -5, 30 * time.Second, 30.000001},
 		"in its last microsecond":                    {0, 29.999999, 30 * time.Second, 59.999999},
 		"by a longer ttl":                            {time.Hour, 10, time.Hour, 3610},
 		"by a shorter ttl than what remains":         {time.Second, 10, time.Second, 11},
