@@ -172,7 +172,7 @@ func judgeGuards(facts *Facts) []Finding {
 		return append(findings, ok(check, "they are installed, and namespace %s has not opted in: kubectl label namespace %[1]s %s=%s",
 			facts.Namespace, v1alpha1.GuardsLabel, v1alpha1.GuardsEnabled))
 	case isUncalled(facts):
-		return append(findings, failed(check, fmt.Sprintf("they are in force in namespace %s, where writes of guarded objects fail while the webhook does not answer", facts.Namespace),
+		return append(findings, failed(check, fmt.Sprintf("they are in force in namespace %s, where every write of a listed resource fails while the webhook does not answer", facts.Namespace),
 			"bring the webhook back; docs/runbooks.md says what to do until then"))
 	default:
 		return append(findings, ok(check, "they are installed, and in force in namespace %s", facts.Namespace))

@@ -157,7 +157,7 @@ func TestFindsWhatIsWrong(t *testing.T) {
 		"a webhook that is not called":      {func(f *Facts) { f.Admitted.Err = errors.New("holder and times are not stamped: x") }, Fail, "no webhook judges"},
 		"a webhook that is away":            {func(f *Facts) { f.Admitted.Err = calling("connection refused") }, Fail, "does not answer: failed to call"},
 		"a webhook that is not there":       {func(f *Facts) { f.Admitted.Err = calling(refusedPost) }, Fail, "bring it back: kubectl get pods -A"},
-		"guards and a webhook that is away": {func(f *Facts) { f.Admitted.Err = calling(refusedPost) }, Fail, "where writes of guarded objects fail"},
+		"guards and a webhook that is away": {func(f *Facts) { f.Admitted.Err = calling(refusedPost) }, Fail, "where every write of a listed resource fails"},
 		"a webhook without pods":            {func(f *Facts) { f.Admitted.Err = calling("no endpoints available") }, Fail, "component=webhook"},
 		"a webhook that is not trusted":     {func(f *Facts) { f.Admitted.Err = calling("x509: unknown authority") }, Fail, "does not trust"},
 		"a webhook that is not reached":     {func(f *Facts) { f.Admitted.Err = calling("context deadline exceeded") }, Fail, "network"},

@@ -122,8 +122,8 @@ func invalidError(problems envelope.Errors) error {
 			return fmt.Errorf("%w: %w", lock.ErrInvalid, problems)
 		}
 		name, _, _ := strings.Cut(strings.TrimPrefix(*problem.Source.Pointer, "/call/arguments/"), "/")
-		invalid.Problems = append(invalid.Problems,
-			field.Invalid(field.NewPath("spec", name), field.OmitValueType{}, problem.Message))
+		detail := strings.TrimPrefix(strings.TrimPrefix(problem.Message, name+": "), "Invalid value: ") // It is said again.
+		invalid.Problems = append(invalid.Problems, field.Invalid(field.NewPath("spec", name), field.OmitValueType{}, detail))
 	}
 	return invalid
 }

@@ -20,7 +20,7 @@ var (
 	ErrNotHeld = errors.New("lock is not held")
 	// ErrOtherGrant means that the lock is held, but by another grant than that of a [Precondition]. It matches
 	// [ErrNotHeld] too.
-	ErrOtherGrant = fmt.Errorf("lock is held by another grant: %w", ErrNotHeld)
+	ErrOtherGrant error = otherGrantError{}
 	// ErrOwnerMismatch means that the lock is held under another owner token, or by another holder
 	// than that of a [Proof].
 	ErrOwnerMismatch = errors.New("lock is held by another owner")
@@ -88,6 +88,15 @@ type FullError struct {
 func (e *FullError) Error() string {
 	return fmt.Sprintf("namespace %s has as many locks as it may have, %d; release some, or have --max-locks-per-namespace of lock-operator raised", e.Namespace, e.Max)
 }
+
+// otherGrantError is the type of [ErrOtherGrant].
+type otherGrantError struct{}
+
+// Error implements error.
+func (otherGrantError) Error() string { return "the grant has ended, and another one holds the lock" }
+
+// Is makes it match [ErrNotHeld].
+func (otherGrantError) Is(target error) bool { return target == ErrNotHeld }
 
 // InvalidError lists every field that breaks a rule, with its path and the bound.
 type InvalidError struct {

@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"encoding/json"
+	"math"
 	"slices"
 	"strconv"
 )
@@ -170,8 +171,8 @@ func (f *Fields) PositiveInteger(name string) int64 {
 	if raw == nil {
 		return 0
 	}
-	number, err := strconv.ParseInt(string(raw), 10, 64)
-	if err != nil || number <= 0 {
+	number, ok := wholeNumber(raw)
+	if !ok || number <= 0 {
 		f.Fail(name, "must be an integer of at least 1")
 		return 0
 	}
@@ -184,12 +185,24 @@ func (f *Fields) Integer(name string) int32 {
 	if raw == nil {
 		return 0
 	}
-	number, err := strconv.ParseInt(string(raw), 10, 32)
-	if err != nil {
+	number, ok := wholeNumber(raw)
+	if !ok || number < math.MinInt32 || number > math.MaxInt32 {
 		f.Fail(name, "must be an integer of 32 bits, such as 100 or -5")
 		return 0
 	}
 	return int32(number)
+}
+
+// wholeNumber reports whether the value is an integer of 64 bits. As in JSON Schema, 1.0 and 1e1 are integers, here up to 2⁵³.
+func wholeNumber(raw json.RawMessage) (int64, bool) {
+	if number, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
+		return number, true
+	}
+	var number float64
+	if raw[0] == 'n' || json.Unmarshal(raw, &number) != nil {
+		return 0, false
+	}
+	return int64(number), number == math.Trunc(number) && math.Abs(number) <= 1<<53
 }
 
 // Object returns a member that, if it is there, must be an object, or nil. Its
