@@ -21,6 +21,9 @@ func (a *LockAdmission) admitDelete(ctx context.Context, old *v1alpha1.Lock, req
 	if rules.MayEnd(old, requesterOf(request)) {
 		return nil
 	}
+	if err := a.freshenClock(ctx, request.Namespace, old.Name); err != nil {
+		return err
+	}
 	err := rules.Reclaim(old, a.Clock.Now(), a.grace())
 	held, isHeld := errors.AsType[*rules.HeldError](err)
 	if !isHeld {

@@ -23,7 +23,6 @@ import (
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/lock/rules"
-	"forrst.dev/lock-operator/lock/servertime"
 	"forrst.dev/lock-operator/lock/usage"
 	"forrst.dev/lock-operator/tracing"
 	"forrst.dev/lock-operator/webhook/sender"
@@ -50,7 +49,8 @@ type LockAdmission struct {
 	OperatorRenewals *usage.Bound
 	// ClockSkewAllowance is added to the expireTime of a lock before it may be taken over.
 	ClockSkewAllowance time.Duration
-	// Clock tells the time for the stamps of grants and the check of expiry.
+	// Clock tells the time for the stamps of grants and the check of expiry. If it is a [servertime.Clock] that has heard no
+	// answer for 20 s, a read through LiveReader comes first.
 	Clock clock.PassiveClock
 	// Audit records admitted and refused changes. Nil means no records.
 	Audit *Audit
@@ -201,6 +201,9 @@ func (a *LockAdmission) admitCreate(ctx context.Context, submitted *v1alpha1.Loc
 		candidate.Spec.Owner = lock.NewOwner()
 	}
 	name := client.ObjectKey{Namespace: request.Namespace, Name: candidate.Spec.FullKey().ObjectName()}
+	if err := a.freshenClock(ctx, name.Namespace, name.Name); err != nil {
+		return nil, err
+	}
 	now := a.Clock.Now()
 	limits, err := a.limitsFor(ctx, name, rules.AsksForOperatorRenewal(candidate, nil, now))
 	if err != nil {
@@ -256,6 +259,9 @@ func changeOf(old, submitted *v1alpha1.Lock, request admission.Request) (change 
 func (a *LockAdmission) admitUpdate(ctx context.Context, old, submitted *v1alpha1.Lock, request admission.Request) (*v1alpha1.Lock, error) {
 	change, err := changeOf(old, submitted, request)
 	if err != nil {
+		return nil, err
+	}
+	if err := a.freshenClock(ctx, request.Namespace, request.Name); err != nil {
 		return nil, err
 	}
 	now := a.Clock.Now()
@@ -323,10 +329,4 @@ func patch[T any](submitted, admitted *T) admission.Response {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
 	return admission.PatchResponseFromRaw(before, after)
-}
-
-// grace returns the time to add to the expireTime of a lock before it may be taken over:
-// the allowance is for the clock that stamped it, the rest for the clock of this replica.
-func (a *LockAdmission) grace() time.Duration {
-	return a.ClockSkewAllowance + servertime.MaxAhead(a.Clock)
 }

@@ -100,10 +100,15 @@ func (c *Clock) Observe(sent, received, date time.Time) {
 	}
 }
 
-// HasHeard reports whether an answer was received within the time.
+// HasHeard reports whether an answer was received within the time, and the machine was not suspended since, as far as its
+// clocks show.
 func (c *Clock) HasHeard(within time.Duration) bool {
-	state := c.state.Load()
-	return state != nil && c.timers.Now().Sub(state.heard) <= within
+	state, now := c.state.Load(), c.timers.Now()
+	if state == nil || Jump(state.heard, now) != 0 {
+		return false
+	}
+	elapsed := now.Sub(state.heard)
+	return 0 <= elapsed && elapsed <= within
 }
 
 // MaxAhead returns how far [Clock.Now] can be ahead of the API server's clock: up to a second
@@ -151,6 +156,12 @@ func Timers(c clock.WithTicker) clock.WithTicker {
 		return corrected.Local()
 	}
 	return c
+}
+
+// HasHeard is [Clock.HasHeard] of any clock; true if the clock cannot tell.
+func HasHeard(c clock.PassiveClock, within time.Duration) bool {
+	checked, ok := c.(interface{ HasHeard(time.Duration) bool })
+	return !ok || checked.HasHeard(within)
 }
 
 // Jump returns how far the wall clock went beyond the monotonic one between two readings of a local

@@ -155,6 +155,13 @@ func TestAnswersAreHeard(t *testing.T) {
 	if !c.HasHeard(20*time.Second) || c.HasHeard(19*time.Second) {
 		t.Error("the answer was heard at another time")
 	}
+	local.Step(-21 * time.Second)
+	if c.HasHeard(time.Hour) {
+		t.Error("an answer was heard in the future")
+	}
+	if !servertime.HasHeard(local, 0) || servertime.HasHeard(c, time.Hour) {
+		t.Error("only a clock that compares itself can tell")
+	}
 }
 
 func TestConcurrentUse(t *testing.T) {
