@@ -10,14 +10,11 @@ import (
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
-// freshFor is how long after an answer the clock counts as right.
-const freshFor = 20 * time.Second
-
 // freshenClock reads a lock, which need not exist, if the clock has heard no answer for a while: the machine may have been
 // paused, and unlike the answer to a write of its own, an admission request would not show it. A webhook makes few requests,
-// and one read serves all reviews of [freshFor].
+// and one read serves all reviews of [servertime.FreshFor].
 func (a *LockAdmission) freshenClock(ctx context.Context, namespace, name string) error {
-	if servertime.HasHeard(a.Clock, freshFor) {
+	if servertime.HasHeard(a.Clock, servertime.FreshFor) {
 		return nil
 	}
 	err := a.LiveReader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &v1alpha1.Lock{})

@@ -28,7 +28,7 @@ func observeProcess(config *rest.Config, now *servertime.Clock) (*enginemetrics.
 		metric.BuildInfo.GaugeFunc(build, func() float64 { return 1 }),
 		metric.ClockDifference.GaugeFunc(nil, func() float64 { return now.Since(now.Local().Now().Round(0)).Seconds() }),
 		metric.ClockUncertainty.GaugeFunc(nil, func() float64 { return now.MaxAhead().Seconds() }),
-		metric.ClockFresh.GaugeFunc(nil, func() float64 { return oneIf(now.HasHeard(answeredWithin)) }))
+		metric.ClockFresh.GaugeFunc(nil, func() float64 { return oneIf(now.HasHeard(servertime.FreshFor)) }))
 	if err != nil {
 		return nil, err
 	}

@@ -20,12 +20,8 @@ import (
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
-const (
-	// maxClosedWatch is for how long a replica may be without a watch until it is not ready.
-	maxClosedWatch = 10 * time.Second
-	// answeredWithin is how long ago an answer shows that the API server is there.
-	answeredWithin = 20 * time.Second
-)
+// maxClosedWatch is for how long a replica may be without a watch until it is not ready.
+const maxClosedWatch = 10 * time.Second
 
 // The environment of client-go sets how it finds connections that are broken without being closed.
 // Its defaults, 30 and 15 seconds, would let requests fail for as long.
@@ -68,7 +64,7 @@ func watchCheck(locks *engine.Engine, now *servertime.Clock) healthz.Checker {
 		switch {
 		case state.IsUnanswered:
 			return errors.New("the API server has not answered yet")
-		case state.ClosedFor >= maxClosedWatch && now.HasHeard(answeredWithin):
+		case state.ClosedFor >= maxClosedWatch && now.HasHeard(servertime.FreshFor):
 			return errors.New("locks cannot be watched")
 		}
 		return nil

@@ -19,6 +19,7 @@ import (
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 const (
@@ -37,7 +38,8 @@ type Reconciler struct {
 	Client client.Client
 	// LiveReader reads from the API server.
 	LiveReader client.Reader
-	// Clock tells the time that a releaseDelay is measured by.
+	// Clock tells the time that a releaseDelay is measured by. If it is a [servertime.Clock] that has heard no answer for
+	// 20 s, a read through LiveReader comes first.
 	Clock clock.Clock
 	// Leadership says whether this replica releases and watches.
 	Leadership *leadership.Election
@@ -154,7 +156,7 @@ func (r *Reconciler) howPodEnded(ctx context.Context, lock *v1alpha1.Lock) (stri
 // releaseAfterDelay releases the lock at once, or when its releaseDelay is over. The start of
 // the delay is recorded in the lock, where another replica finds it.
 func (r *Reconciler) releaseAfterDelay(ctx context.Context, lock *v1alpha1.Lock, end holderEnd) (ctrl.Result, error) {
-	if lock.Spec.ReleaseDelay != nil && rules.IsStripped(lock) {
+	if lock.Spec.ReleaseDelay != nil && (!servertime.HasHeard(r.Clock, servertime.FreshFor) || rules.IsStripped(lock)) {
 		var live v1alpha1.Lock // Decoding into lock would keep the fields that the answer does not have.
 		if err := r.LiveReader.Get(ctx, client.ObjectKeyFromObject(lock), &live); err != nil {
 			return ctrl.Result{}, client.IgnoreNotFound(err)

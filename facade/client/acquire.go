@@ -15,7 +15,8 @@ import (
 
 // Acquire implements [lock.Backend]. A wait that is longer than the façade permits in
 // one call is made of several, and keeps its place in line between them. So does one that the façade ends
-// because it stops, or because its connection breaks: another replica is asked for the rest of it.
+// because it stops, or because its connection breaks, unless the home of the line has died or changed: another replica is asked
+// for the rest of it.
 //
 // If the answer of the façade is lost, Acquire looks whether the lock is held under the
 // owner token since it was asked for. If so, it renews the lock, and returns it once that

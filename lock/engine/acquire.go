@@ -93,9 +93,9 @@ func (e *Engine) acquireNow(ctx context.Context, namespace string, request rules
 			onUnanswered: func(err error) { unanswered.Store(&err) },
 		}
 		granted, err := attempt.run(operation)
-		if err == nil && (attempt.isMisstamped() || rules.Expired(granted, e.clock.Now())) {
+		if isMisstamped := attempt.isMisstamped(); err == nil && (isMisstamped || rules.Expired(granted, e.clock.Now())) {
 			e.endUndelivered(operation, attempt.objects, granted)
-			granted, err = nil, lapsedError(attempt.operation(), granted)
+			granted, err = nil, undeliveredError(attempt.operation(), granted, isMisstamped)
 		}
 		select {
 		case answer <- outcome{granted, err}:
@@ -171,6 +171,7 @@ func (a *acquireAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		}
 		if sent, isOurs := a.findUnanswered(a.current); isOurs {
 			a.engine.recordGrant(sent, a.current)
+			a.stamped = sent.stamped
 			return a.granted(a.current), nil
 		}
 	}
@@ -321,7 +322,7 @@ func (a *acquireAttempt) trackUnanswered(unanswered grant) {
 // sent returns the grant that the write of desired makes.
 func (a *acquireAttempt) sent(desired *v1alpha1.Lock) grant {
 	sent := a.engine.sentGrant(desired)
-	sent.event = audit.Granted
+	sent.event, sent.stamped = audit.Granted, a.stamped
 	if a.current != nil {
 		sent.event, sent.former = audit.TakenOver, new(grantOf(a.current))
 	}

@@ -10,6 +10,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 // grant is one grant of a lock that this engine made, or tried to make in a write that may have
@@ -21,6 +22,8 @@ type grant struct {
 	// isUnanswered says that the write may or may not have happened. UID and resourceVersion of
 	// lock are then those of the object that it was to replace, if any.
 	isUnanswered bool
+	// stamped is when the write was stamped, if an acquire has sent it.
+	stamped servertime.Reading
 	// isEnding says that a delete of the grant went unanswered.
 	isEnding bool
 	// triesBefore makes this, if it is set, the grant of any try of the acquisition before that one, see [rules.SplitTry]:

@@ -323,22 +323,24 @@ func (e *Engine) recordNotFound(gone *v1alpha1.Lock) {
 	e.queues.recordNotFound(gone, e.clock.Now())
 }
 
-// endUndelivered ends a grant that expired before its caller learnt of it, so that the next caller need
-// not wait for the skew allowance. If that fails, the lock ends like any other that has expired.
-func (e *Engine) endUndelivered(ctx context.Context, objects Objects, lapsed *v1alpha1.Lock) {
+// endUndelivered ends a grant that its caller does not get: it expired before the caller learnt of it, or is misstamped.
+func (e *Engine) endUndelivered(ctx context.Context, objects Objects, undelivered *v1alpha1.Lock) {
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
-	held := grantOf(lapsed)
+	held := grantOf(undelivered)
 	held.endReason = audit.Abandoned
-	if err := e.deleteGrant(ctx, objects, held); err != nil && !definitelyNotApplied(err) {
-		held.isEnding = true
+	if err := e.deleteGrant(ctx, objects, held); err != nil && !refusal.IsNotFound(err) {
+		held.isEnding = !definitelyNotApplied(err)
 		e.orphans.add(held)
 	}
 }
 
-// lapsedError is for a caller whose grant has expired before it can be told, or has other times than it can be told.
-func lapsedError(operation string, granted *v1alpha1.Lock) error {
-	return fmt.Errorf("%s: the grant expired before it was answered: %w", operation, cmp.Or(rules.Lapsed(granted.Spec.TTL.Duration), lock.ErrUnavailable))
+// undeliveredError is for the caller of [Engine.endUndelivered].
+func undeliveredError(operation string, undelivered *v1alpha1.Lock, isMisstamped bool) error {
+	if isMisstamped {
+		return fmt.Errorf("%s: the clock that stamped the grant was wrong: %w", operation, lock.ErrUnavailable)
+	}
+	return fmt.Errorf("%s: the grant expired before it was answered: %w", operation, cmp.Or(rules.Lapsed(undelivered.Spec.TTL.Duration), lock.ErrUnavailable))
 }
 
 // deliver gives a grant to its waiter. If the caller has left, deliver hands the lock off to the
@@ -349,7 +351,7 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 		if isMisstamped || rules.Expired(granted, now) {
 			e.queues.recordLapsed(queue, recipient, now)
 			e.endUndelivered(ctx, objects, granted)
-			recipient.deliver(outcome{err: lapsedError("acquire "+string(recipient.request.FullKey()), granted)})
+			recipient.deliver(outcome{err: undeliveredError("acquire "+string(recipient.request.FullKey()), granted, isMisstamped)})
 			return
 		}
 		e.grants.put(granted, now)

@@ -79,6 +79,23 @@ func TestAConditionalRenewalWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
+// A renewal that was stamped by a wrong clock is made again, on the version that it has made itself.
+func TestAConditionalRenewalByAWrongClock(t *testing.T) {
+	wrongBy(t, func(t *testing.T, wrong time.Duration) {
+		t.Helper()
+		etcd := newEtcd()
+		running, step := startSkewed(t, etcd)
+		granted := acquire(t, running, by("a"))
+		pass(8 * time.Second)
+		step(wrong)
+		renewed, err := running.Renew(t.Context(), "default", key, lock.Proof{Owner: "a", ResourceVersion: granted.ResourceVersion}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantTTL(t, "a renewal", renewed, 1500*time.Millisecond)
+	})
+}
+
 // A proxy that repeats a create must not make the engine refuse its own grant.
 func TestARepeatedCreateOfASecretIsRecognised(t *testing.T) {
 	for owner, want := range map[string]error{rules.HashedOwner([]byte("s"), false): nil, rules.HashedOwner([]byte("s"), true): lock.ErrHeld} {

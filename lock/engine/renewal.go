@@ -48,12 +48,9 @@ func (e *Engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 	}
 	e.grants.put(stored, e.clock.Now())
 	e.audit.Record(audit.Prolonged(e.via, actor(ctx, proof), attempt.before, stored))
-	switch {
-	case rules.Expired(stored, e.clock.Now()):
+	if rules.Expired(stored, e.clock.Now()) {
 		// Not as invalid, whatever the ttl: of such a renewal its holder takes it that the lock is as before.
 		return nil, fmt.Errorf("%s: the renewal expired before it was answered: %w", description, lock.ErrExpired)
-	case e.isMisstamped(attempt.stamped): // The lock may end before its holder would expect.
-		return nil, fmt.Errorf("%s: it was stamped by a clock that was wrong: %w", description, lock.ErrUnavailable)
 	}
 	return stored, nil
 }
@@ -65,12 +62,13 @@ type renewalAttempt struct {
 	proof   narrowing
 	ttl     time.Duration
 	// began is the time of the first write, and stamped that of the last.
-	began   time.Time
-	stamped servertime.Reading
+	began, stamped servertime.Reading
 	// before is the lock that the first write renews, and latest that of the last.
 	before, latest *v1alpha1.Lock
 	// read is the object that the attempt has read and sent a renewal of, or nil.
 	read *v1alpha1.Lock
+	// isRestamped says that the lock was renewed and is being renewed again.
+	isRestamped bool
 }
 
 func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
@@ -82,7 +80,12 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 			if r.isTooLate(ctx, stored) {
 				return nil, lock.ErrExpired
 			}
-			return stored, nil
+			if !r.isToRestamp() {
+				return stored, nil
+			}
+			r.goOnFrom(stored)
+			desired, err = r.desired(stored, true)
+			continue
 		}
 		var current *v1alpha1.Lock
 		r.proof.narrowTo(r.before)
@@ -101,8 +104,11 @@ func (r *renewalAttempt) run(ctx context.Context) (*v1alpha1.Lock, error) {
 		if isRenewed(current, desired) && r.isTooLate(ctx, current) || r.isRevived(current) {
 			return nil, lock.ErrExpired
 		}
-		if isRenewed(current, desired) || r.isRenewedSince(current, desired) {
+		if (isRenewed(current, desired) || r.isRenewedSince(current, desired)) && !r.isToRestamp() {
 			return current, nil
+		}
+		if isRenewed(current, desired) {
+			r.goOnFrom(current)
 		}
 		if !r.engine.pause(ctx, &backoff) {
 			// Also after a conflict: the renewal was not refused, others were faster.
@@ -142,7 +148,26 @@ func (r *renewalAttempt) hasEnded() bool { return rules.Expired(r.latest, r.engi
 func (r *renewalAttempt) isRenewedSince(current, sent *v1alpha1.Lock) bool {
 	return r.read != nil && current != nil && r.read.Spec.RenewTime != nil && current.Spec.RenewTime != nil &&
 		grantOf(r.read).matches(current) && r.read.Spec.RenewTime.Time.Before(current.Spec.RenewTime.Time) &&
-		!current.Spec.RenewTime.Time.Before(r.began) && sent.Spec.TTL.Equal(current.Spec.TTL)
+		!current.Spec.RenewTime.Time.Before(r.began.Time) && !r.engine.isMisstamped(r.began) && sent.Spec.TTL.Equal(current.Spec.TTL)
+}
+
+// isToRestamp reports whether the lock must be renewed again, since it was stamped by a wrong clock
+// and would end before its holder expects: unlike a grant, a renewal cannot be ended. It does so once.
+func (r *renewalAttempt) isToRestamp() bool {
+	if r.isRestamped || !r.engine.isMisstamped(r.stamped) {
+		return false
+	}
+	r.isRestamped = true
+	return true
+}
+
+// goOnFrom limits the rest of the attempt to a version that the attempt itself has written, if it is
+// limited to one.
+func (r *renewalAttempt) goOnFrom(stored *v1alpha1.Lock) {
+	r.proof.narrowTo(stored)
+	if r.proof.narrowed.ResourceVersion != "" {
+		r.proof.narrowed.ResourceVersion = stored.ResourceVersion
+	}
 }
 
 // firstDesired uses the informer's copy if that is whole and what this engine wrote last, and reads the
@@ -165,7 +190,7 @@ func (r *renewalAttempt) firstDesired(ctx context.Context) (*v1alpha1.Lock, erro
 func (r *renewalAttempt) desired(current *v1alpha1.Lock, wasRead bool) (*v1alpha1.Lock, error) {
 	r.stamped = servertime.Read(r.engine.clock)
 	if r.began.IsZero() {
-		r.began, r.before = r.stamped.Time, current
+		r.began, r.before = r.stamped, current
 	}
 	desired, err := rules.Renew(current, r.proof.proof(), r.ttl, r.stamped.Time)
 	if wasRead {

@@ -4,7 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 // A holder counts its ttl from the time when it sent its renewal.
@@ -22,7 +25,7 @@ func TestARenewalFromBeforeAnAttemptDoesNotServeIt(t *testing.T) {
 		"renewed since":  {2 * time.Second, true},
 	} {
 		t.Run(title, func(t *testing.T) {
-			attempt := renewalAttempt{began: noon.Add(test.began), read: renewed(time.Second)}
+			attempt := renewalAttempt{engine: &Engine{clock: clock.RealClock{}}, began: servertime.Reading{Time: noon.Add(test.began)}, read: renewed(time.Second)}
 			if got := attempt.isRenewedSince(renewed(3*time.Second), renewed(5*time.Second)); got != test.want {
 				t.Errorf("got %t, want %t", got, test.want)
 			}

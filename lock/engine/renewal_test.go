@@ -344,8 +344,7 @@ func TestARenewalThatIsAnsweredLateForgetsNoGrant(t *testing.T) {
 	})
 }
 
-// A renewal every 9 to 11 s of a ttl of 30 s, and nothing else, keeps the clock fresh. Renewals that
-// admission stamps need no fresh clock.
+// Not even with a renewal every 9 to 11 s of a ttl of 30 s, and nothing else.
 func TestRenewalsMakeNoReads(t *testing.T) {
 	cases := map[string]struct {
 		ttl        time.Duration

@@ -194,9 +194,6 @@ func (h *history) renew(t *rapid.T) {
 	if ttl == 0 {
 		ttl = h.stored.Spec.TTL.Duration
 	}
-	if last := h.stored.Spec.RenewTime; last.After(now) {
-		now = last.Add(time.Microsecond)
-	}
 	stamp := v1alpha1.NewTimestamp(now)
 	if !next.Spec.ExpireTime.Time.Equal(stamp.Add(ttl)) || next.Spec.TTL.Duration != ttl {
 		t.Fatalf("renewed at %s for %s until %s", stamp, ttl, next.Spec.ExpireTime)

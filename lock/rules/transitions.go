@@ -87,9 +87,6 @@ func Renew(current *v1alpha1.Lock, proof Proof, ttl time.Duration, now time.Time
 	case next.Spec.TTL == nil:
 		return nil, &InvalidError{Problems: field.ErrorList{field.Required(field.NewPath("spec", "ttl"), withoutTTL)}}
 	}
-	if last := current.Spec.RenewTime; last != nil && last.After(now) {
-		now = last.Add(time.Microsecond) // A clock that is behind must not end the lock before its holder expects.
-	}
 	stampRenewal(&next.Spec, now)
 	return next, recordToken(next, current)
 }

@@ -7,9 +7,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// maxStep is how much the wall clock and the monotonic clock may disagree about the time that has passed. Slewing causes
-// 5 ms in 20 s.
-const maxStep = 50 * time.Millisecond
+const (
+	// FreshFor is how long after an answer a clock counts as right where no later answer would show that its machine was
+	// paused.
+	FreshFor = 20 * time.Second
+	// maxStep is how much the wall clock and the monotonic clock may disagree about the time that has passed. Slewing causes
+	// 5 ms in 20 s.
+	maxStep = 50 * time.Millisecond
+)
 
 // timers is an unexported name for the embedded clock.
 type timers = clock.WithTicker
@@ -36,7 +41,7 @@ type Clock struct {
 
 type state struct {
 	estimate
-	// heard is when the latest answer was received.
+	// heard is when the latest answered request was sent: the machine may have been suspended before the answer was received.
 	heard time.Time
 }
 
@@ -94,14 +99,14 @@ func (c *Clock) Observe(sent, received, date time.Time) {
 	seen := observation{sent: sent.Sub(c.base), received: received.Sub(c.base), date: date.Sub(c.start)}
 	for {
 		known := c.state.Load()
-		if c.state.CompareAndSwap(known, known.with(seen, received)) {
+		if c.state.CompareAndSwap(known, known.with(seen, sent, received)) {
 			return
 		}
 	}
 }
 
-// HasHeard reports whether an answer was received within the time, and the machine was not suspended since, as far as its
-// clocks show.
+// HasHeard reports whether a request was answered that was sent within the time, and the machine was not suspended since, as
+// far as its clocks show.
 func (c *Clock) HasHeard(within time.Duration) bool {
 	state, now := c.state.Load(), c.timers.Now()
 	if state == nil || Jump(state.heard, now) != 0 {
@@ -193,9 +198,13 @@ func Left(deadline, now time.Time) time.Duration {
 }
 
 // with returns the state after one more observation; s may be nil.
-func (s *state) with(seen observation, received time.Time) *state {
+func (s *state) with(seen observation, sent, received time.Time) *state {
 	if s == nil {
 		s = &state{estimate: estimate{offset: seen.offset(), at: seen.received}}
 	}
-	return &state{estimate: s.estimate.with(seen), heard: received}
+	// If the receipt of a slow answer seems to precede the latest request, the clock was stepped back.
+	if sent.Before(s.heard) && !s.heard.After(received) {
+		sent = s.heard
+	}
+	return &state{estimate: s.estimate.with(seen), heard: sent}
 }

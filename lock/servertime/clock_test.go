@@ -129,8 +129,18 @@ func TestSuspendedMachine(t *testing.T) {
 	if got := local.now.Sub(before); got != 0 {
 		t.Fatalf("the monotonic clock went on by %s", got)
 	}
+	if c.HasHeard(time.Minute) {
+		t.Error("an answer was heard after an hour that the monotonic clock has not seen")
+	}
+	c.Observe(before, local.now, before)
+	if c.HasHeard(time.Minute) {
+		t.Error("an answer to a request from before that hour was heard after it")
+	}
 	answer(c, before.Add(time.Hour))
 	checkTime(t, c, before.Add(time.Hour))
+	if !c.HasHeard(time.Minute) {
+		t.Error("no answer was heard")
+	}
 }
 
 func TestStepOfTheWallClockHasNoEffect(t *testing.T) {

@@ -61,7 +61,7 @@ func TestRoundTripper(t *testing.T) {
 			transport := c.RoundTripper(&server{offset: offset, roundTrip: 4 * time.Millisecond})
 			get(t, transport)
 			if !c.HasHeard(time.Minute) {
-				t.Error("not fresh after a response")
+				t.Error("no response was heard")
 			}
 			if off := time.Until(c.Now()) - offset; off.Abs() > time.Second+4*time.Millisecond {
 				t.Errorf("off by %s after one response", off)
@@ -77,13 +77,13 @@ func TestRoundTripper(t *testing.T) {
 	}
 }
 
-// Refusals by the API server tell its time, too: the clock is made fresh by a read of a lock that need not exist.
+// Refusals by the API server tell its time, too: a webhook reads a lock that need not exist.
 func TestRoundTripperObservesRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := servertime.New(clock.RealClock{})
 		get(t, c.RoundTripper(apianswers.RoundTripper(&server{status: http.StatusNotFound, body: `{"kind":"Status"}`})))
 		if !c.HasHeard(time.Minute) {
-			t.Error("not fresh after a refusal by the API server")
+			t.Error("no refusal by the API server was heard")
 		}
 	})
 }
@@ -108,7 +108,7 @@ func TestRoundTripperIgnores(t *testing.T) {
 			response.Body.Close()
 		}
 		if c.HasHeard(time.Minute) {
-			t.Errorf("%s made the clock fresh", name)
+			t.Errorf("%s was heard", name)
 		}
 	}
 }

@@ -90,7 +90,7 @@ func start(ctx context.Context, options Options, chosen protocol) (*Exporter, er
 		options.Logger.Error(err, "Some attributes of the environment are left out of traces")
 	}
 	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(sender),
+		sdktrace.WithBatcher(sender, usualBounds(os.Getenv)...),
 		sdktrace.WithResource(described),
 		sdktrace.WithIDGenerator(ids{}),
 	)

@@ -3,7 +3,11 @@ package otlp
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
 // protocol is how spans are sent.
@@ -48,4 +52,20 @@ func protocolOf(getenv func(string) string) (protocol, error) {
 func isByParent(getenv func(string) string) bool {
 	sampler := strings.ToLower(strings.TrimSpace(getenv("OTEL_TRACES_SAMPLER")))
 	return sampler == "" || strings.HasPrefix(sampler, "parentbased_")
+}
+
+// usualBounds returns the usual bounds of the SDK's queue in place of those of the environment that are no positive
+// numbers: the SDK takes them as they are, and panics.
+func usualBounds(getenv func(string) string) (usual []sdktrace.BatchSpanProcessorOption) {
+	for name, option := range map[string]sdktrace.BatchSpanProcessorOption{
+		"MAX_QUEUE_SIZE":        sdktrace.WithMaxQueueSize(DefaultQueue),
+		"MAX_EXPORT_BATCH_SIZE": sdktrace.WithMaxExportBatchSize(DefaultBatch),
+		"SCHEDULE_DELAY":        sdktrace.WithBatchTimeout(sdktrace.DefaultScheduleDelay * time.Millisecond),
+		"EXPORT_TIMEOUT":        sdktrace.WithExportTimeout(sdktrace.DefaultExportTimeout * time.Millisecond),
+	} {
+		if number, err := strconv.Atoi(getenv("OTEL_BSP_" + name)); err == nil && number <= 0 {
+			usual = append(usual, option)
+		}
+	}
+	return usual
 }

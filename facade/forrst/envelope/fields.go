@@ -202,7 +202,7 @@ func wholeNumber(raw json.RawMessage) (int64, bool) {
 	if raw[0] == 'n' || json.Unmarshal(raw, &number) != nil {
 		return 0, false
 	}
-	return int64(number), number == math.Trunc(number) && math.Abs(number) <= 1<<53
+	return int64(number), number == math.Trunc(number) && math.Abs(number) < 1<<53
 }
 
 // Object returns a member that, if it is there, must be an object, or nil. Its

@@ -20,6 +20,8 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"forrst.dev/lock-operator/lock/engine"
 )
 
 func main() {
@@ -27,7 +29,7 @@ func main() {
 	flag.StringVar(&settings.namespace, "namespace", "default", "The namespace of the locks.")
 	flag.StringVar(&settings.address, "address", "127.0.0.1:0", "Where the façade listens that authenticates no callers.")
 	flag.StringVar(&settings.tokenAddress, "token-address", "127.0.0.1:0", "Where the façade listens that authenticates its callers.")
-	flag.DurationVar(&settings.allowance, "clock-skew-allowance", time.Second, "As for the operator.")
+	flag.DurationVar(&settings.allowance, "clock-skew-allowance", engine.DefaultClockSkewAllowance, "As for the operator.")
 	flag.StringVar(&settings.name, "name", "", "The name of this replica among its peers.")
 	flag.StringVar(&settings.peersFolder, "peers-folder", "", "The folder with what replicas need that share lines; empty for lines of its own.")
 	flag.StringVar(&settings.peersAddress, "peers-address", "127.0.0.1:0", "Where it serves its peers.")
