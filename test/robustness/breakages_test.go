@@ -147,7 +147,7 @@ var breakages = map[string]breakage{
 	},
 	"a grant that lapsed and is told as a mistake of the caller": {
 		edits: []edit{{"lock/engine/handoff.go",
-			"cmp.Or(rules.Lapsed(granted.Spec.TTL.Duration), lock.ErrUnavailable))", "cmp.Or(rules.Lapsed(granted.Spec.TTL.Duration), lock.ErrInvalid))"}},
+			"cmp.Or(rules.Lapsed(undelivered.Spec.TTL.Duration), lock.ErrUnavailable))", "cmp.Or(rules.Lapsed(undelivered.Spec.TTL.Duration), lock.ErrInvalid))"}},
 		faults: []fault{freezeEtcd}, workload: workload{clients: 24, keys: 4, waits: 1, longWaits: 1}, found: []string{"answers"},
 	},
 	"a refusal that is told as an outage": {
