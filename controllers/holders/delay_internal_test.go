@@ -11,6 +11,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 // awayReader does not reach the API server.
@@ -22,9 +23,17 @@ func (awayReader) Get(context.Context, client.ObjectKey, client.Object, ...clien
 
 // Nothing wakes the lock of an ended holder again, so a read that fails must not end the work on it.
 func TestAReadThatFailsDoesNotForgetAnEndedHolder(t *testing.T) {
-	r := &Reconciler{Clock: clock.RealClock{}, LiveReader: awayReader{}}
-	lock := rules.Stripped(&v1alpha1.Lock{Spec: v1alpha1.LockSpec{ReleaseDelay: &v1alpha1.Duration{Duration: time.Minute}}})
-	if result, err := r.releaseAfterDelay(t.Context(), lock, holderEnd{}); err == nil {
-		t.Errorf("got %+v and no error", result)
+	whole := &v1alpha1.Lock{Spec: v1alpha1.LockSpec{ReleaseDelay: &v1alpha1.Duration{Duration: time.Minute}}}
+	for why, test := range map[string]struct {
+		clock clock.Clock
+		lock  *v1alpha1.Lock
+	}{
+		"the clock has heard no answer": {servertime.New(clock.RealClock{}), whole},
+		"the cache has a part":          {clock.RealClock{}, rules.Stripped(whole)},
+	} {
+		r := &Reconciler{Clock: test.clock, LiveReader: awayReader{}}
+		if result, err := r.releaseAfterDelay(t.Context(), test.lock, holderEnd{}); err == nil {
+			t.Errorf("%s: got %+v and no error", why, result)
+		}
 	}
 }

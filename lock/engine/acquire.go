@@ -37,7 +37,8 @@ const maxTries = 10
 // waiter.
 //
 // A grant that expires before it can be returned, since the API server was slower than its ttl, is
-// ended. So is one whose answer shows that it was stamped by a clock that was wrong by more than the allowance. The caller gets [lock.ErrUnavailable], or [lock.ErrInvalid] if its ttl is less than 100 ms.
+// ended. The caller gets [lock.ErrUnavailable], or [lock.ErrInvalid] if its ttl is less than 100 ms. So is one whose answer
+// shows that it was stamped by a clock that was wrong by more than the allowance: the caller gets [lock.ErrUnavailable].
 //
 // The error matches [lock.ErrHeld], [lock.ErrTimeout], [lock.ErrInvalid], [lock.ErrRefused],
 // [lock.ErrUnavailable] or, if the engine's writes are admitted, [lock.ErrForbidden].

@@ -194,12 +194,12 @@ func wantRefused(t *testing.T, etcd *etcd, what string, err error) {
 }
 
 func TestAGrantOfAClockThatWasWrongFromTheStart(t *testing.T) {
-	for title, faulty := range map[string]faults{"": {}, ", whose answer is lost": {after: once("create", errLostAnswer)}} {
+	for title, lost := range map[string]error{"": nil, ", whose answer is lost": errLostAnswer} {
 		wrongBy(t, func(t *testing.T, wrong time.Duration) {
 			t.Helper()
 			etcd := newEtcd()
 			engine, _ := startSkewedBy(t, etcd, wrong, time.Second)
-			etcd.inject(faulty)
+			etcd.inject(faults{after: once("create", lost)})
 			_, err := engine.Acquire(t.Context(), "default", by("a"))
 			wantRefused(t, etcd, "a grant"+title, err)
 			etcd.made()

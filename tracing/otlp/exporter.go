@@ -57,6 +57,9 @@ func Start(ctx context.Context, options Options) *Exporter {
 	}
 	var exporter *Exporter
 	if err == nil {
+		err = checkBounds(os.Getenv)
+	}
+	if err == nil {
 		exporter, err = start(ctx, options, chosen)
 	}
 	if err != nil {
@@ -90,7 +93,7 @@ func start(ctx context.Context, options Options, chosen protocol) (*Exporter, er
 		options.Logger.Error(err, "Some attributes of the environment are left out of traces")
 	}
 	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(sender, usualBounds(os.Getenv)...),
+		sdktrace.WithBatcher(sender),
 		sdktrace.WithResource(described),
 		sdktrace.WithIDGenerator(ids{}),
 	)

@@ -352,6 +352,9 @@ func TestOffByDefault(t *testing.T) {
 		"disabled":         {set: environment{"OTEL_SDK_DISABLED": "TRUE", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}},
 		"another exporter": {set: environment{"OTEL_TRACES_EXPORTER": "zipkin"}, fault: "OTEL_TRACES_EXPORTER"},
 		"another protocol": {set: environment{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, fault: "OTEL_EXPORTER_OTLP_PROTOCOL"},
+		"a negative queue": {set: environment{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_BSP_MAX_QUEUE_SIZE": "-1"}, fault: "OTEL_BSP_MAX_QUEUE_SIZE"},
+		"batches of none":  {set: environment{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "0"}, fault: "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"},
+		"no delay":         {set: environment{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_BSP_SCHEDULE_DELAY": "0"}, fault: "OTEL_BSP_SCHEDULE_DELAY"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clearEnvironment(t)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -154,26 +153,5 @@ func TestSendingSpansTakesBoundedMemory(t *testing.T) {
 	t.Logf("%d bytes for each span that is sent", each)
 	if each > EncodedBytes {
 		t.Errorf("%d bytes for each span that is sent, want %d at most", each, EncodedBytes)
-	}
-}
-
-// The SDK panics for a negative size, and never rests without a delay.
-func TestBoundsThatAreNoPositiveNumbersAreTheUsualOnes(t *testing.T) {
-	for name, value := range map[string]string{
-		"OTEL_BSP_MAX_QUEUE_SIZE": "-1", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "-1", "OTEL_BSP_SCHEDULE_DELAY": "0", "OTEL_BSP_EXPORT_TIMEOUT": "0",
-	} {
-		t.Setenv(name, value)
-	}
-	var got sdktrace.BatchSpanProcessorOptions
-	for _, option := range usualBounds(os.Getenv) {
-		option(&got)
-	}
-	want := sdktrace.BatchSpanProcessorOptions{MaxQueueSize: DefaultQueue, MaxExportBatchSize: DefaultBatch, BatchTimeout: 5 * time.Second, ExportTimeout: 30 * time.Second}
-	if got != want {
-		t.Errorf("got %+v", got)
-	}
-	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(away{}, usualBounds(os.Getenv)...))
-	if err := provider.Shutdown(t.Context()); err != nil {
-		t.Error(err)
 	}
 }

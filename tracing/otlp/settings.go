@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
-
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
 // protocol is how spans are sent.
@@ -54,18 +51,14 @@ func isByParent(getenv func(string) string) bool {
 	return sampler == "" || strings.HasPrefix(sampler, "parentbased_")
 }
 
-// usualBounds returns the usual bounds of the SDK's queue in place of those of the environment that are no positive
-// numbers: the SDK takes them as they are, and panics.
-func usualBounds(getenv func(string) string) (usual []sdktrace.BatchSpanProcessorOption) {
-	for name, option := range map[string]sdktrace.BatchSpanProcessorOption{
-		"MAX_QUEUE_SIZE":        sdktrace.WithMaxQueueSize(DefaultQueue),
-		"MAX_EXPORT_BATCH_SIZE": sdktrace.WithMaxExportBatchSize(DefaultBatch),
-		"SCHEDULE_DELAY":        sdktrace.WithBatchTimeout(sdktrace.DefaultScheduleDelay * time.Millisecond),
-		"EXPORT_TIMEOUT":        sdktrace.WithExportTimeout(sdktrace.DefaultExportTimeout * time.Millisecond),
-	} {
-		if number, err := strconv.Atoi(getenv("OTEL_BSP_" + name)); err == nil && number <= 0 {
-			usual = append(usual, option)
+// checkBounds refuses bounds of the SDK's queue that are not more than zero: the SDK panics for a negative size, and never
+// rests without a delay.
+func checkBounds(getenv func(string) string) error {
+	for _, bound := range []string{"MAX_QUEUE_SIZE", "MAX_EXPORT_BATCH_SIZE", "SCHEDULE_DELAY", "EXPORT_TIMEOUT"} {
+		name := "OTEL_BSP_" + bound
+		if number, err := strconv.Atoi(getenv(name)); err == nil && number <= 0 {
+			return fmt.Errorf("%s: must be more than zero, not %d", name, number)
 		}
 	}
-	return usual
+	return nil
 }
