@@ -109,7 +109,7 @@ func (e *Engine) acquireNow(ctx context.Context, namespace string, request rules
 	select {
 	case result := <-answer:
 		if result.err == nil {
-			e.grants.put(result.lock, e.clock.Now())
+			e.lockCache.put(result.lock, e.clock.Now())
 		}
 		return result.lock, result.err
 	case <-ctx.Done():

@@ -12,31 +12,6 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// step is the next action of a queue's goroutine.
-type step struct {
-	// isOver says that the queue is empty and was deleted.
-	isOver bool
-	// dismissed is a waiter whose wait is over, for the given reason.
-	dismissed *waiter
-	reason    error
-	// granted is a waiter that another engine has granted the lock; current is the grant.
-	granted *waiter
-	// head is the waiter to acquire the lock for; current is the object last seen under the name,
-	// or nil, also while the goroutine sleeps.
-	head    *waiter
-	current *v1alpha1.Lock
-	// release is the context of the release that has freed the lock, as far as the engine knows; else nil.
-	release context.Context // the wait that it ends is in another goroutine
-	// isContended says that the queue has seen the lock held before.
-	isContended bool
-	// isRecheck says that the lock must be read again.
-	isRecheck bool
-	// isAwaitingTurn says that the lock must be read again once it is the queue's turn.
-	isAwaitingTurn bool
-	// pause is how long the goroutine sleeps unless it is woken.
-	pause time.Duration
-}
-
 // maxBackoff is how long a queue pauses at most before it contends again: half of the time within
 // which a waiter is served once requests get through again.
 const maxBackoff = time.Second
@@ -54,104 +29,6 @@ func (b *backoffState) failed(err error, now time.Time) {
 		b.steps = new(newBackoff())
 	}
 	b.err, b.until = err, now.Add(min(b.steps.Step(), maxBackoff))
-}
-
-// next returns the next action of the queue's goroutine. It marks a head that it returns as
-// in flight until [queues.recordHeld], [queues.recordFailure] or [queues.remove], and so a waiter that
-// was granted the lock elsewhere.
-func (q *queues) next(queue *queue, now time.Time, allowance time.Duration) step {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	next := q.nextStep(queue, now, allowance)
-	if !next.isAwaitingTurn {
-		q.leaveTurn(queue)
-	}
-	return next
-}
-
-func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) step {
-	if queue.inFlight != nil {
-		return step{pause: lookAgainAfter}
-	}
-	granted, isStale := queue.grantedElsewhere(now)
-	if current := queue.seen.lock; granted == nil && current != nil && !rules.Expired(current, now) {
-		queue.takeOutRepeated(current)
-	}
-	if found := queue.takeFound(); found != nil {
-		return step{dismissed: found, reason: foundElsewhere(found)}
-	}
-	head := queue.head()
-	switch {
-	case head == nil:
-		delete(q.byName, queue.name)
-		q.keepRemains(queue, now)
-		return step{isOver: true}
-	case q.isStopped:
-		queue.takeOut(head)
-		return step{dismissed: head, reason: stoppedError(head.request.FullKey())}
-	}
-	if q.isUnanswered(queue, head, now) {
-		queue.takeOut(head)
-		return step{dismissed: head, reason: q.timeoutError(queue, head, now)}
-	}
-	if late := queue.overdueBehind(head); late != nil {
-		q.dismiss(queue, late, now)
-		return step{dismissed: late, reason: q.timeoutError(queue, late, now)}
-	}
-	if granted != nil {
-		if next, isNext := q.claimStep(queue, granted, isStale, now); isNext {
-			return next
-		}
-	}
-	pause := queue.untilDue(now, allowance)
-	switch {
-	case pause <= 0:
-		queue.inFlight, queue.unanswered = head, nil
-		head.hasTriedLast = head.isOverdue
-		return step{head: head, current: queue.seen.lock, release: queue.release.span, isContended: queue.seen.version != ""}
-	case head.isOverdue && !queue.isWaitingForOthers(pause, now):
-		q.dismiss(queue, head, now)
-		return step{dismissed: head, reason: q.timeoutError(queue, head, now)}
-	case queue.seen.lock == nil:
-		return step{pause: pause}
-	}
-	if due := q.untilRecheck(queue, now); due > 0 {
-		return step{pause: min(pause, due), current: queue.seen.lock}
-	}
-	turn := q.awaitTurn(queue, now)
-	if turn <= 0 {
-		queue.rechecks.at, queue.rechecks.jitter = now, q.random()
-		return step{isRecheck: true}
-	}
-	return step{pause: min(pause, turn), isAwaitingTurn: true, current: queue.seen.lock}
-}
-
-// claimStep returns what is next for a waiter that another engine has granted the lock, if it can have that grant
-// or has it already.
-func (q *queues) claimStep(queue *queue, granted *waiter, isStale bool, now time.Time) (next step, isNext bool) {
-	current, head := queue.seen.lock, queue.head()
-	switch pause := remaining(queue.backoff.until, now, maxBackoff); {
-	case head.isOverdue && (head != granted || queue.backoff.err != nil):
-		// Its grant may have one try more. Otherwise a bound that has passed holds, however long claims fail.
-		q.dismiss(queue, head, now)
-		return step{dismissed: head, reason: q.timeoutError(queue, head, now)}, true
-	case isStale, rules.IsRenewed(current):
-		queue.takeOut(granted)
-		return step{dismissed: granted, reason: foundElsewhere(granted)}, true
-	case len(current.Finalizers) > 0, !rules.IsReusable(current):
-		return step{}, false
-	case pause > 0:
-		return step{pause: pause, current: current}, true
-	}
-	queue.inFlight, queue.unanswered = granted, nil
-	return step{granted: granted, current: current}, true
-}
-
-// isUnanswered reports whether the head has to be told that the API server does not answer: its wait is for
-// a holder, and nothing shows that there is one.
-func (q *queues) isUnanswered(queue *queue, head *waiter, now time.Time) bool {
-	isUnknown := queue.seen.version == "" && queue.rechecks.provenAt.IsZero()
-	return q.maxUnanswered > 0 && queue.backoff.err != nil && isUnknown && now.Sub(head.since) >= q.maxUnanswered
 }
 
 // hasTryLeft reports whether the head has one try more, for which it does not draw lots with the heads of other engines: its
@@ -232,8 +109,7 @@ func (q *queues) observeGrant(queue *queue, granted *v1alpha1.Lock, now time.Tim
 }
 
 // recordHeld records that another holder has the lock. Current is the object, or nil if the holder
-// changed too often to tell. IsLost says that the head has tried and another caller was faster. It
-// wakes the queue's goroutine, which waits while another goroutine writes for the head.
+// changed too often to tell. IsLost says that the head has tried and another caller was faster.
 func (q *queues) recordHeld(queue *queue, current *v1alpha1.Lock, isLost bool, now time.Time, allowance time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -256,7 +132,6 @@ func (q *queues) recordHeld(queue *queue, current *v1alpha1.Lock, isLost bool, n
 	} else {
 		queue.backoff.steps = nil
 	}
-	queue.signal()
 }
 
 // recordUnanswered records that a write for the head went unanswered, and is looked for.
@@ -309,7 +184,7 @@ func (q *queue) abandonRead() {
 }
 
 // recordRecheckFailed records a recheck that has failed. It returns false, and records nothing, for one that was
-// abandoned. A caller that releases the lock may have marked a waiter as in flight meanwhile, and its mark stays.
+// abandoned.
 func (q *queues) recordRecheckFailed(queue *queue, err error, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

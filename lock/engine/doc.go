@@ -9,17 +9,19 @@
 //
 // # Queues
 //
-// The callers that wait for one lock form a queue, first in, first out (queue.go). One goroutine
-// for each queue acquires the lock for its head (wait.go). It sleeps until the lock may be free:
-// until the informer reports a change (lock_cache.go), the lock expires, or the next read is due,
-// which is soon while the watch is closed (recheck.go). waiter.deliver wakes a waiter with its
-// outcome; queue.signal wakes the goroutine.
+// The callers that wait for one lock form a queue, first in, first out (queue.go), and each queue has
+// one actor (actor.go). It alone grants the lock to them, and makes one request at a time. It sleeps
+// until the lock may be free: until the informer reports a change (lock_cache.go), the lock expires,
+// or the next read is due, which is soon while the watch is closed (recheck.go). queue.signal wakes
+// the actor; waiter.deliver wakes a waiter with its outcome. docs/design.md section 9 has a table of
+// what the actor does.
 //
 // # Hand-off
 //
-// A release hands the lock off to the first waiter of this engine in the same write (handoff.go).
-// After a burst of hand-offs it deletes the lock instead and pauses, which gives the waiters of
-// other engines a chance. A grant whose caller has left goes to the next waiter.
+// A release gives the grant to the actor (handover.go), which hands the lock off to the first waiter
+// in the write that ends the grant (handoff.go). After a burst of hand-offs it deletes the lock
+// instead and pauses, which gives the waiters of other engines a chance. A grant whose caller has
+// left goes the same way.
 //
 // # Unanswered writes
 //

@@ -118,7 +118,6 @@ type Engine struct {
 
 	lockCache *lockCache
 	queues    *queues
-	grants    *grants
 	orphans   *orphans
 	logged    refusal.Logged
 	listed    listVersion
@@ -182,10 +181,12 @@ func New(options Options) (*Engine, error) {
 	}
 	engine.objects = func(namespace string) Objects { return noted{options.Objects(namespace), engine, namespace} }
 	engine.working, engine.stop = context.WithCancel(context.Background())
-	engine.lockCache = newLockCache(engine.shown, func(name types.NamespacedName) { engine.queues.forgotten(name) })
-	engine.grants = newGrants(engine.lockCache.get)
-	engine.queues = newQueues(engine.lockCache.get, maxSpread(options.IsAdmitted))
-	engine.queues.granted = engine.grants.uid
+	engine.lockCache = newLockCache(
+		func(name types.NamespacedName, change lock.Change) {
+			engine.queues.changed(name, change, engine.clock.Now())
+		},
+		func(name types.NamespacedName) { engine.queues.forgotten(name) })
+	engine.queues = newQueues(engine.lockCache, maxSpread(options.IsAdmitted))
 	engine.queues.standing.limits = options.Waiters
 	engine.keyInformer, _ = options.Informer.(KeyInformer)
 	if options.Informer != nil {
@@ -203,16 +204,6 @@ func New(options Options) (*Engine, error) {
 	}
 	engine.orphans = newOrphans(engine.endGrant, engine.listAll, options.Clock, servertime.Timers(options.Clock), options.Logger)
 	return engine, nil
-}
-
-// shown takes in a change that the informer has shown.
-func (e *Engine) shown(name types.NamespacedName, change lock.Change) {
-	e.queues.changed(name, change, e.clock.Now())
-	if change.IsGone {
-		e.grants.forget(name, change.Lock.UID)
-		return
-	}
-	e.grants.shown(name)
 }
 
 // Start runs until ctx ends. After that every acquire fails, and waiting callers get

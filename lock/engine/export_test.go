@@ -13,9 +13,17 @@ import (
 
 // KnownGrants returns how many grants the engine remembers.
 func (e *Engine) KnownGrants() int {
-	e.grants.mu.Lock()
-	defer e.grants.mu.Unlock()
-	return len(e.grants.byName)
+	e.lockCache.mu.Lock()
+	defer e.lockCache.mu.Unlock()
+	number := 0
+	for _, locks := range e.lockCache.locks {
+		for _, of := range locks {
+			if of.own != nil {
+				number++
+			}
+		}
+	}
+	return number
 }
 
 // TestStream is a stream whose watch a test opens and closes.

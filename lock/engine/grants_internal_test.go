@@ -1,10 +1,9 @@
 package engine
 
 import (
+	"strconv"
 	"testing"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
@@ -22,12 +21,12 @@ func TestAGrantIsKeptOnceWithWhatTheInformerShows(t *testing.T) {
 	}
 	name := nameOf(granted("1"))
 	proof := lock.Proof{Owner: "o"}
-	var shown *v1alpha1.Lock
-	known := newGrants(func(types.NamespacedName) *v1alpha1.Lock { return shown })
+	known := newTestCache()
+	show := func(version string) { known.OnAdd(granted(version), false) }
 	want := func(isShared bool, version, when string) {
 		t.Helper()
-		if got := known.byName[name] == shown; got != isShared {
-			t.Errorf("%s: shared is %t", when, got)
+		if of := known.of(name); (of.own == of.shown) != isShared {
+			t.Errorf("%s: shared is %t", when, !isShared)
 		}
 		found, ok := known.find(name, proof, now)
 		if token := found.lock.Spec.FencingToken; !ok || found.lock.ResourceVersion != version || token == nil {
@@ -40,25 +39,40 @@ func TestAGrantIsKeptOnceWithWhatTheInformerShows(t *testing.T) {
 
 	known.put(granted("1"), now)
 	want(false, "1", "before the event")
-	shown = granted("1")
-	known.shown(name)
+	show("1")
 	want(true, "1", "after it")
 
 	known.put(granted("2"), now)
 	want(false, "2", "renewed, and not shown yet")
-	known.shown(name)
-	want(false, "2", "still behind")
-	shown = granted("3")
-	known.shown(name)
+	show("3")
 	want(false, "2", "written by another client since")
 
 	known.put(granted("3"), now)
 	want(true, "3", "the event was first")
-	if _, ok := known.take(name, proof, now); !ok || len(known.byName) != 0 {
-		t.Errorf("%d are left", len(known.byName))
+	if _, ok := known.take(name, proof, now); !ok || known.own(name) != nil {
+		t.Errorf("%+v is left", known.of(name))
 	}
-	known.shown(name)
-	if len(known.byName) != 0 {
+	show("4")
+	if known.own(name) != nil {
 		t.Error("what the informer shows is no grant of this engine")
+	}
+	known.OnDelete(granted("5"))
+	if len(known.locks) != 0 || known.number != 0 {
+		t.Errorf("%d locks are left: %v", known.number, known.locks)
+	}
+}
+
+// Where no informer tells of their ends, grants must not be remembered for ever.
+func TestGrantsThatHaveExpiredAreForgotten(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	known := newTestCache()
+	for i := range 3 * minSweep {
+		made := rules.Grant("a", rules.Acquisition{Key: strconv.Itoa(i), Owner: "o", Holder: "alice", TTL: time.Second}, rules.DefaultLimits(), now)
+		made.UID, made.ResourceVersion = "uid", "1"
+		known.put(made, now)
+		now = now.Add(time.Second / 100)
+	}
+	if known.number > minSweep {
+		t.Errorf("%d are remembered", known.number)
 	}
 }

@@ -66,107 +66,19 @@ func (b *handOffBurst) isPast(now time.Time) bool {
 	return b.last.IsZero() || now.Sub(b.last).Abs() > keepBurstFor
 }
 
+// end records that the object was deleted: the waiters of other engines have their chance, and a new burst may begin.
+func (b *handOffBurst) end(uid types.UID, now time.Time) {
+	if b.handOffs > 0 && b.uid == uid {
+		b.handOffs, b.since, b.uid = 1, now, "" // The next caller may still follow at once.
+	}
+}
+
 func (b *handOffBurst) count(uid types.UID, now time.Time) {
 	if b.handOffs == 0 || b.uid != uid {
 		*b = handOffBurst{uid: uid, since: now}
 	}
 	b.last = now
 	b.handOffs++
-}
-
-// nextWaiter returns the waiter to hand the lock off to and marks it as in flight. It returns nil
-// if there is none, if it is not of the holder (empty means any), or if the burst of hand-offs is over.
-func (q *queues) nextWaiter(held *v1alpha1.Lock, holder string, now time.Time) (*queue, *waiter) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	queue := q.byName[nameOf(held)]
-	if queue == nil || queue.inFlight != nil || queue.head() == nil {
-		return nil, nil
-	}
-	if holder != "" && queue.head().request.Holder != holder {
-		return nil, nil
-	}
-	if !queue.burst.mayGoOn(held.UID, now) || remaining(queue.settled, now, settleFor) > 0 {
-		return nil, nil
-	}
-	queue.inFlight, queue.unanswered = queue.head(), nil
-	return queue, queue.inFlight
-}
-
-// beginEnding records that a grant of this engine is being released until [queues.doneEnding]: a queue that begins
-// meanwhile knows it, and need not read it.
-func (q *queues) beginEnding(grant *v1alpha1.Lock) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.ending[nameOf(grant)] = grant
-}
-
-func (q *queues) doneEnding(grant *v1alpha1.Lock) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.ending[nameOf(grant)] == grant {
-		delete(q.ending, nameOf(grant))
-	}
-}
-
-// expect returns a channel that is closed when a waiter joins, if one may follow at once: no one waits, and the lock was
-// handed off a moment ago. Otherwise it returns nil. The caller ends it with [queues.expectNone].
-func (q *queues) expect(held *v1alpha1.Lock, now time.Time) chan struct{} {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	name := nameOf(held)
-	burst := q.ended[name].burst
-	if queue := q.byName[name]; queue != nil {
-		if queue.inFlight != nil || queue.head() != nil {
-			return nil
-		}
-		burst = queue.burst // Its goroutine has not ended yet.
-	}
-	if q.isStopped || q.expected[name] != nil || burst.last.IsZero() || !burst.mayGoOn(held.UID, now) || now.Sub(burst.last).Abs() > quickRelease {
-		return nil
-	}
-	joins := make(chan struct{})
-	q.expected[name] = joins
-	return joins
-}
-
-// expectNone ends what [queues.expect] has begun.
-func (q *queues) expectNone(name types.NamespacedName, joins chan struct{}) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.expected[name] == joins {
-		delete(q.expected, name)
-	}
-}
-
-// awaitFollower reports whether a caller has come to wait for a lock that is about to be released, for which no one
-// waited. It waits for one that may come at the same moment, for followFor at most, and until ctx ends.
-func (e *Engine) awaitFollower(ctx context.Context, held *v1alpha1.Lock) bool {
-	joins := e.queues.expect(held, e.clock.Now())
-	if joins == nil {
-		return false
-	}
-	defer e.queues.expectNone(nameOf(held), joins)
-	timer := e.clock.NewTimer(followFor)
-	defer timer.Stop()
-	select {
-	case <-joins:
-		return true
-	case <-timer.C():
-	case <-ctx.Done():
-	}
-	return false
-}
-
-// skipWaiter removes a waiter that was granted the lock but has left. It returns the next waiter,
-// or nil.
-func (q *queues) skipWaiter(queue *queue, gone *waiter) *waiter {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	queue.takeOut(gone)
-	queue.inFlight, queue.unanswered = queue.head(), nil
-	queue.signal()
-	return queue.inFlight
 }
 
 func (q *queues) recordHandOff(queue *queue, granted *v1alpha1.Lock, now time.Time) {
@@ -221,14 +133,16 @@ func (q *queues) recordNotFound(gone *v1alpha1.Lock, now time.Time) {
 // head that is under way may yet report that it was held. It returns the queue whose lock is free by that, or nil.
 func (q *queues) end(of *v1alpha1.Lock, now time.Time) *queue {
 	name := nameOf(of)
-	if ending := q.ending[name]; ending != nil && ending.UID == of.UID {
-		delete(q.ending, name)
-	}
 	queue := q.byName[name]
 	if queue == nil {
-		q.endBurst(name, of.UID, now)
+		kept := q.ended[name]
+		kept.burst.end(of.UID, now)
+		if !kept.isNothing() {
+			q.ended[name] = kept
+		}
 		return nil
 	}
+	queue.burst.end(of.UID, now)
 	if !queue.seen.end(of) {
 		return nil
 	}
@@ -237,34 +151,7 @@ func (q *queues) end(of *v1alpha1.Lock, now time.Time) *queue {
 	return queue
 }
 
-// releaseGrant ends a grant of this engine for its owner. It hands the lock off to a waiter, or
-// deletes it if there is none or the API server refuses the waiter. Either write is conditional on
-// the resourceVersion of the grant.
-func (e *Engine) releaseGrant(ctx context.Context, objects Objects, held grant) error {
-	queue, recipient := e.queues.nextWaiter(held.lock, "", e.clock.Now())
-	if recipient == nil {
-		e.queues.beginEnding(held.lock)
-		defer e.queues.doneEnding(held.lock)
-		if e.awaitFollower(ctx, held.lock) {
-			queue, recipient = e.queues.nextWaiter(held.lock, "", e.clock.Now())
-		}
-	}
-	if recipient == nil {
-		return e.deleteGrant(ctx, objects, held)
-	}
-	found, err := e.handOff(ctx, objects, held, queue, recipient)
-	if err == nil {
-		return nil
-	}
-	if isRefused(err) {
-		// The waiter gets the error of its request when it tries itself.
-		err = e.deleteGrant(ctx, objects, held)
-	}
-	e.queues.recordHeld(queue, found, false, e.clock.Now(), e.graceNow())
-	return err
-}
-
-// handOff hands the lock off to a waiter that is marked as in flight. After an error the caller
+// handOff hands the lock off to a waiter that is marked as in flight. After an error its caller
 // removes the mark by [queues.recordHeld] with the object that was found under the name, or nil. The error is errEnded if
 // the grant is over, which a write that went unanswered may have done.
 func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, queue *queue, recipient *waiter) (found *v1alpha1.Lock, err error) {
@@ -309,7 +196,7 @@ func (e *Engine) recordGone(ended *v1alpha1.Lock) {
 	if ended.UID == "" {
 		return
 	}
-	e.grants.forget(nameOf(ended), ended.UID)
+	e.lockCache.forget(nameOf(ended), ended.UID)
 	e.queues.recordDeleted(ended, e.clock.Now())
 }
 
@@ -319,7 +206,7 @@ func (e *Engine) recordNotFound(gone *v1alpha1.Lock) {
 	if gone == nil || gone.UID == "" {
 		return
 	}
-	e.grants.forget(nameOf(gone), gone.UID)
+	e.lockCache.forget(nameOf(gone), gone.UID)
 	e.queues.recordNotFound(gone, e.clock.Now())
 }
 
@@ -343,51 +230,23 @@ func undeliveredError(operation string, undelivered *v1alpha1.Lock, isMisstamped
 	return fmt.Errorf("%s: the grant expired before it was answered: %w", operation, cmp.Or(rules.Lapsed(undelivered.Spec.TTL.Duration), lock.ErrUnavailable))
 }
 
-// deliver gives a grant to its waiter. If the caller has left, deliver hands the lock off to the
-// next waiter, or ends the grant. It ends one that has expired by now or is misstamped, and tells the caller so.
+// deliver gives a grant to its waiter. If the caller has left, the actor passes the grant on. It ends one that has expired by
+// now or is misstamped, and tells the caller so.
 func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, recipient *waiter, granted *v1alpha1.Lock, isMisstamped bool) {
-	for {
-		now := e.clock.Now()
-		if isMisstamped || rules.Expired(granted, now) {
-			e.queues.recordLapsed(queue, recipient, now)
-			e.endUndelivered(ctx, objects, granted)
-			recipient.deliver(outcome{err: undeliveredError("acquire "+string(recipient.request.FullKey()), granted, isMisstamped)})
-			return
-		}
-		e.grants.put(granted, now)
-		if recipient.deliver(outcome{lock: granted}) {
-			e.queues.remove(queue, recipient)
-			return
-		}
-		e.grants.take(nameOf(granted), lock.Proof{Owner: granted.Spec.Owner}, e.clock.Now())
-		recipient = e.queues.skipWaiter(queue, recipient)
-		held := grantOf(granted)
-		held.endReason = audit.Abandoned
-		if recipient == nil {
-			if err := e.deleteGrant(ctx, objects, held); err != nil && !refusal.IsNotFound(err) {
-				held.isEnding = !definitelyNotApplied(err)
-				e.orphans.add(held)
-			}
-			return
-		}
-		current, isWrong, err := e.writeHandOff(ctx, objects, held, recipient.request.Acquisition)
-		if err != nil {
-			switch {
-			case errors.Is(err, errEnded):
-				e.recordEnd(held.lock, held.endReason, held.endedBy, true)
-			case !definitelyNotApplied(err):
-				e.queues.doubtWritesFor(recipient)
-				fallthrough
-			default:
-				e.orphans.add(held)
-			}
-			e.queues.recordHeld(queue, current, false, e.clock.Now(), e.graceNow())
-			return
-		}
-		granted, isMisstamped = current, isWrong
-		e.queues.recordHandOff(queue, granted, e.clock.Now())
-		e.tracer.EndedBy(recipient.span, ctx)
+	now := e.clock.Now()
+	if isMisstamped || rules.Expired(granted, now) {
+		e.queues.recordLapsed(queue, recipient, now)
+		e.endUndelivered(ctx, objects, granted)
+		recipient.deliver(outcome{err: undeliveredError("acquire "+string(recipient.request.FullKey()), granted, isMisstamped)})
+		return
 	}
+	e.lockCache.put(granted, now)
+	isDelivered := recipient.deliver(outcome{lock: granted})
+	if !isDelivered {
+		e.lockCache.take(nameOf(granted), lock.Proof{Owner: granted.Spec.Owner}, now)
+		e.queues.passOn(queue, undelivered(ctx, granted))
+	}
+	e.queues.remove(queue, recipient)
 }
 
 // writeHandOff grants the lock to the waiter in one write. It repeats an unanswered write

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -34,7 +33,7 @@ type KeyInformer interface {
 	Use(name types.NamespacedName, known *v1alpha1.Lock, mayBeBrief bool) (release func())
 }
 
-// lockCache holds the locks that an informer has shown. It may be behind etcd, never ahead.
+// lockCache has what the engine knows of each lock: what the informer shows, and the grants of the engine.
 type lockCache struct {
 	// changed is called for each change, in order and without the mutex. Forgotten is called when
 	// the informer has ceased to report a lock.
@@ -47,7 +46,9 @@ type lockCache struct {
 
 	mu sync.Mutex
 	// locks are those of each namespace that has any, by name.
-	locks map[string]map[string]*v1alpha1.Lock
+	locks map[string]map[string]known
+	// number is how many there are, and sweepAt how many there are when grants that have expired are forgotten.
+	number, sweepAt int
 	// latest is the latest resourceVersion of all that the informer has shown.
 	latest string
 	// watchers is nil once they are closed.
@@ -62,11 +63,25 @@ func newLockCache(changed func(types.NamespacedName, lock.Change), forgotten fun
 		changed:   changed,
 		forgotten: forgotten,
 		completed: make(chan struct{}),
-		locks:     map[string]map[string]*v1alpha1.Lock{},
+		locks:     map[string]map[string]known{},
+		sweepAt:   minSweep,
 		watchers:  map[types.NamespacedName]map[*watcher]struct{}{},
 		streams:   map[types.NamespacedName]map[*stream]struct{}{},
 	}
 }
+
+// known is what the engine knows of one lock.
+type known struct {
+	// shown is the lock as the informer shows it: it may be behind etcd, never ahead. Nil if it shows none.
+	shown *v1alpha1.Lock
+	// own is the lock as this engine has granted or renewed it last; nil if it has not, or knows that the grant is over. A
+	// release then needs no read. It is a hint: the preconditions of the write check it. It is shown itself in the same state,
+	// which is in memory anyway.
+	own *v1alpha1.Lock
+}
+
+// minSweep is the number of locks below which grants that have expired are kept.
+const minSweep = 1024
 
 var _ keywatch.Handler = (*lockCache)(nil)
 
@@ -99,7 +114,7 @@ func (c *lockCache) complete() {
 	defer c.mu.Unlock()
 	close(c.completed)
 	for name, watchers := range c.watchers {
-		if c.locks[name.Namespace][name.Name] != nil {
+		if c.of(name).shown != nil {
 			continue
 		}
 		for watcher := range watchers {
@@ -120,7 +135,7 @@ func (c *lockCache) isComplete() bool {
 // OnForget implements [keywatch.Handler].
 func (c *lockCache) OnForget(name types.NamespacedName) {
 	c.mu.Lock()
-	c.remove(name)
+	c.set(name, known{own: c.of(name).own})
 	c.mu.Unlock()
 	c.forgotten(name)
 }
@@ -132,11 +147,7 @@ func (c *lockCache) record(object any, isGone bool) {
 	}
 	name, change := nameOf(seen), lock.Change{Lock: seen, IsGone: isGone}
 	c.mu.Lock()
-	if isGone {
-		c.remove(name)
-	} else {
-		c.put(name, seen)
-	}
+	c.show(name, seen, isGone)
 	if c.latest == "" || rules.IsNewer(seen.ResourceVersion, c.latest) {
 		c.latest = seen.ResourceVersion
 	}
@@ -150,27 +161,163 @@ func (c *lockCache) record(object any, isGone bool) {
 	c.changed(name, change)
 }
 
-// put needs the mutex.
-func (c *lockCache) put(name types.NamespacedName, seen *v1alpha1.Lock) {
-	if c.locks[name.Namespace] == nil {
-		c.locks[name.Namespace] = map[string]*v1alpha1.Lock{}
-	}
-	c.locks[name.Namespace][name.Name] = seen
-}
+// of needs the mutex.
+func (c *lockCache) of(name types.NamespacedName) known { return c.locks[name.Namespace][name.Name] }
 
-// remove needs the mutex.
-func (c *lockCache) remove(name types.NamespacedName) {
-	delete(c.locks[name.Namespace], name.Name)
-	if len(c.locks[name.Namespace]) == 0 {
+// set needs the mutex.
+func (c *lockCache) set(name types.NamespacedName, to known) {
+	locks := c.locks[name.Namespace]
+	c.number -= len(locks)
+	switch {
+	case to != known{} && locks == nil:
+		locks = map[string]known{name.Name: to}
+		c.locks[name.Namespace] = locks
+	case to != known{}:
+		locks[name.Name] = to
+	default:
+		delete(locks, name.Name)
+	}
+	c.number += len(locks)
+	if len(locks) == 0 {
 		delete(c.locks, name.Namespace)
 	}
 }
 
-// get returns the lock as last seen, or nil. Callers must not modify it.
+// show takes in what the informer shows. A grant that another engine has replaced is forgotten. It needs the mutex.
+func (c *lockCache) show(name types.NamespacedName, seen *v1alpha1.Lock, isGone bool) {
+	before := c.of(name)
+	now := known{shown: seen, own: before.own}
+	switch {
+	case isGone:
+		now.shown = nil
+		if before.own != nil && before.own.UID == seen.UID {
+			now.own = nil
+		}
+	case isSameState(seen, before.own):
+		now.own = seen
+	case before.own != nil && rules.IsNewer(seen.ResourceVersion, before.own.ResourceVersion) && !grantOf(before.own).matches(seen):
+		now.own = nil
+	}
+	if before.shown == nil {
+		c.set(name, known{}) // The name of the object is in memory anyway.
+	}
+	c.set(name, now)
+}
+
+// get returns the lock as last shown, or nil. Callers must not modify it.
 func (c *lockCache) get(name types.NamespacedName) *v1alpha1.Lock {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.locks[name.Namespace][name.Name]
+	return c.of(name).shown
+}
+
+// own returns the lock as the engine has granted or renewed it last, or nil.
+func (c *lockCache) own(name types.NamespacedName) *v1alpha1.Lock {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.of(name).own
+}
+
+// newest returns the newest state of a lock that is known, or nil. IsOwn says that the engine has granted or renewed the lock
+// in that state.
+func (c *lockCache) newest(name types.NamespacedName) (newest *v1alpha1.Lock, isOwn bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	of := c.of(name)
+	if isNewerState(of.own, of.shown) {
+		return of.own, true
+	}
+	return of.shown, false
+}
+
+// put remembers a grant or its renewal, unless it knows a later one: answers may arrive out of
+// order. It forgets a lock whose end takes the whole object: one with finalizers, or one that is
+// not to be handed off.
+func (c *lockCache) put(granted *v1alpha1.Lock, now time.Time) {
+	name := nameOf(granted)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	of := c.of(name)
+	switch {
+	case of.own != nil && rules.IsNewer(of.own.ResourceVersion, granted.ResourceVersion):
+		return
+	case len(granted.Finalizers) > 0 || !rules.IsReusable(granted):
+		of.own = nil
+	case isSameState(of.shown, granted):
+		of.own = of.shown
+	default:
+		of.own = grantOf(granted).lock
+	}
+	c.set(name, of)
+	c.sweep(now)
+}
+
+// sweep needs the mutex.
+func (c *lockCache) sweep(now time.Time) {
+	if c.number < c.sweepAt {
+		return
+	}
+	for namespace, locks := range c.locks {
+		for name, of := range locks {
+			if of.own != nil && rules.Expired(of.own, now) {
+				c.set(types.NamespacedName{Namespace: namespace, Name: name}, known{shown: of.shown})
+			}
+		}
+	}
+	c.sweepAt = max(minSweep, 2*c.number) // Keeps the cost per grant constant.
+}
+
+// take forgets and returns the grant under the name if the proof permits and it has not expired.
+// The caller releases it; a second release finds nothing.
+func (c *lockCache) take(name types.NamespacedName, proof lock.Proof, now time.Time) (grant, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found, ok := c.proven(name, proof, now)
+	if ok {
+		c.set(name, known{shown: c.of(name).shown})
+	}
+	return found, ok
+}
+
+// find returns the grant under the name if the proof permits and it has not expired.
+func (c *lockCache) find(name types.NamespacedName, proof lock.Proof, now time.Time) (grant, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.proven(name, proof, now)
+}
+
+// proven needs the mutex.
+func (c *lockCache) proven(name types.NamespacedName, proof lock.Proof, now time.Time) (grant, bool) {
+	own := c.of(name).own
+	if own == nil {
+		return grant{}, false
+	}
+	found := grantOf(own)
+	if !found.isProvenBy(proof, now) {
+		return grant{}, false
+	}
+	return found, true
+}
+
+// forget drops the grant of an object that is known to have ended: a later delete is not what ends
+// it.
+func (c *lockCache) forget(name types.NamespacedName, uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if of := c.of(name); of.own != nil && of.own.UID == uid {
+		c.set(name, known{shown: of.shown})
+	}
+}
+
+// isSameState reports whether both are one state of one object. Either may be nil, which is none.
+func isSameState(one, other *v1alpha1.Lock) bool {
+	return one != nil && other != nil && one.UID == other.UID && one.ResourceVersion == other.ResourceVersion
+}
+
+// isNewerState reports whether own is the state of the object that seen shows, or a newer one of it. Either may be nil.
+// Of an object that the informer does not show, it may have shown the end.
+func isNewerState(own, seen *v1alpha1.Lock) bool {
+	return own != nil && seen != nil && own.UID == seen.UID && !rules.IsNewer(seen.ResourceVersion, own.ResourceVersion)
 }
 
 // hasRoom reports whether a namespace has fewer locks than limit, or has the named one, which then need
@@ -178,8 +325,7 @@ func (c *lockCache) get(name types.NamespacedName) *v1alpha1.Lock {
 func (c *lockCache) hasRoom(name types.NamespacedName, limit int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	locks := c.locks[name.Namespace]
-	return len(locks) < limit || locks[name.Name] != nil
+	return len(c.locks[name.Namespace]) < limit || c.of(name) != known{}
 }
 
 // Watch implements [lock.Backend] with the engine's informer; it makes no request. The states come
@@ -194,7 +340,7 @@ func (e *Engine) Watch(ctx context.Context, namespace string, key v1alpha1.FullK
 	changes := e.lockCache.watch(ctx, name)
 	if e.keyInformer != nil {
 		// Most holders are done before a watch of their lock would be worth a request.
-		context.AfterFunc(ctx, e.keyInformer.Use(name, e.grants.get(name), true))
+		context.AfterFunc(ctx, e.keyInformer.Use(name, e.lockCache.own(name), true))
 	}
 	return changes, nil
 }
@@ -225,7 +371,7 @@ func (c *lockCache) watch(ctx context.Context, name types.NamespacedName) <-chan
 		close(watcher.changes)
 		return watcher.changes
 	}
-	if present := c.locks[name.Namespace][name.Name]; present != nil || c.isComplete() {
+	if present := c.of(name).shown; present != nil || c.isComplete() {
 		watcher.send(lock.Change{Lock: present, IsGone: present == nil})
 	}
 	addTo(c.watchers, name, watcher)
@@ -311,18 +457,7 @@ func (c *lockCache) stream(ctx context.Context, name types.NamespacedName) (lock
 	if c.streams == nil {
 		return lock.Stream{}, fmt.Errorf("stream locks: the engine has stopped: %w", lock.ErrUnavailable)
 	}
-	locks := c.locks[name.Namespace]
-	var present []*v1alpha1.Lock
-	switch {
-	case name.Namespace == "":
-		for _, each := range c.locks {
-			present = slices.AppendSeq(present, maps.Values(each))
-		}
-	case name.Name == "":
-		present = slices.AppendSeq(make([]*v1alpha1.Lock, 0, len(locks)), maps.Values(locks))
-	case locks[name.Name] != nil:
-		present = append(present, locks[name.Name])
-	}
+	present := c.present(name)
 	addTo(c.streams, name, added)
 	context.AfterFunc(ctx, func() {
 		c.mu.Lock()
@@ -330,6 +465,27 @@ func (c *lockCache) stream(ctx context.Context, name types.NamespacedName) (lock
 		c.endStream(name, added)
 	})
 	return lock.Stream{Version: c.latest, Present: present, Changes: added.changes}, nil
+}
+
+// present returns the locks that a stream begins with. It needs the mutex.
+func (c *lockCache) present(name types.NamespacedName) (present []*v1alpha1.Lock) {
+	if name.Name != "" {
+		if shown := c.of(name).shown; shown != nil {
+			present = append(present, shown)
+		}
+		return present
+	}
+	for namespace, locks := range c.locks {
+		if name.Namespace == "" || namespace == name.Namespace {
+			present = slices.Grow(present, len(locks))
+			for _, of := range locks {
+				if of.shown != nil {
+					present = append(present, of.shown)
+				}
+			}
+		}
+	}
+	return present
 }
 
 // sendToStreams needs the mutex. A receiver that is too slow loses its stream, not a change.

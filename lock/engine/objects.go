@@ -287,7 +287,7 @@ func (n noted) meant(name string, conditions *metav1.Preconditions) *v1alpha1.Lo
 // Get implements [Objects].
 func (n noted) Get(ctx context.Context, name string, options metav1.GetOptions) (*v1alpha1.Lock, error) {
 	answered := n.ask(name)
-	granted := n.engine.grants.get(types.NamespacedName{Namespace: n.namespace, Name: name})
+	granted := n.engine.lockCache.own(types.NamespacedName{Namespace: n.namespace, Name: name})
 	found, err := n.Objects.Get(ctx, name, options)
 	answered(granted, err)
 	return found, err

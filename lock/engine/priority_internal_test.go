@@ -6,10 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -36,7 +34,7 @@ func waiterAt(owner string, priority int32, second int64) *waiter {
 func (p *prioritized) join(owner string, priority int32, second int64) *waiter {
 	p.t.Helper()
 	joined := waiterAt(owner, priority, second)
-	if _, _, err := p.add(p.name, joined, joined.since, isOwn); err != nil {
+	if _, _, err := p.add(p.name, joined, joined.since); err != nil {
 		p.t.Fatal(err)
 	}
 	return joined
@@ -62,7 +60,7 @@ func TestTheHighestPriorityIsServedFirst(t *testing.T) {
 	line.join("highest", 7, 5)
 	line.join("high later", 5, 6)
 	before := waiterAt("high before", 5, 0) // It comes later, by way of a replica that was slow.
-	if _, _, err := line.add(line.name, before, time.Unix(7, 0), isOwn); err != nil {
+	if _, _, err := line.add(line.name, before, time.Unix(7, 0)); err != nil {
 		t.Fatal(err)
 	}
 	line.wantOrder("highest", "high before", "high", "high later", "usual", "usual later", "low")
@@ -80,15 +78,12 @@ func TestAWriteIsNotTakenFromItsCaller(t *testing.T) {
 	line := newPrioritized(t)
 	first := line.join("first", 0, 1)
 	queue, now := line.byName[line.name], time.Unix(10, 0)
-	if step := line.next(queue, now, 0); step.head != first {
+	if step := line.next(queue, now, 0); step.do != try || step.waiter != first {
 		t.Fatalf("the head is not tried: %+v", step)
 	}
 	high := line.join("high", 5, 2)
-	if step := line.next(queue, now, 0); step.head != nil || queue.inFlight != first {
-		t.Errorf("two are tried at a time: %+v", step)
-	}
-	if _, next := line.nextWaiter(&v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: line.name.Namespace, Name: line.name.Name}}, "", now); next != nil {
-		t.Error("a lock is handed off during a write")
+	if queue.inFlight != first {
+		t.Error("the write is not for the caller that was the head")
 	}
 	line.recordHeld(queue, nil, false, now, 0)
 	if !first.hasWaited {
@@ -127,7 +122,7 @@ func TestAFullLineLetsThoseReturnThatHadAPlace(t *testing.T) {
 	third := line.join("third", 0, 3)
 	full := func(owner string, second int64) {
 		t.Helper()
-		_, _, err := line.add(line.name, waiterAt(owner, 9, second), time.Unix(second, 0), isOwn)
+		_, _, err := line.add(line.name, waiterAt(owner, 9, second), time.Unix(second, 0))
 		if _, isFull := errors.AsType[*lock.LineFullError](err); !isFull {
 			t.Errorf("%s: %v", owner, err)
 		}
@@ -142,7 +137,7 @@ func TestAFullLineLetsThoseReturnThatHadAPlace(t *testing.T) {
 	for _, more := range []string{"a", "b", "c"} {
 		left := waiterAt(more, 0, 5)
 		left.isUnbounded = true
-		if _, _, err := line.add(line.name, left, time.Unix(5, 0), isOwn); err != nil {
+		if _, _, err := line.add(line.name, left, time.Unix(5, 0)); err != nil {
 			t.Fatal(err)
 		}
 		_ = line.leave(queue(), left, time.Unix(5, 0))
@@ -168,14 +163,14 @@ func TestJobsTakeNoRoomInALine(t *testing.T) {
 			for second := range int64(2) {
 				job := waiterAt("job", 0, second)
 				job.isUnbounded = true
-				if _, _, err := line.add(line.name, job, job.since, isOwn); err != nil {
+				if _, _, err := line.add(line.name, job, job.since); err != nil {
 					t.Fatal(err)
 				}
 				jobs = append(jobs, job)
 			}
 			line.join("caller", 0, 2)
 			line.wantOrder("job", "job", "caller")
-			_, _, err := line.add(line.name, waiterAt("late", 0, 3), time.Unix(3, 0), isOwn)
+			_, _, err := line.add(line.name, waiterAt("late", 0, 3), time.Unix(3, 0))
 			if full, isFull := errors.AsType[*lock.LineFullError](err); !isFull || full.Bound != bound || full.Waiting != 1 || full.Place() != 4 {
 				t.Errorf("one more is told %+v", err)
 			}
@@ -185,7 +180,7 @@ func TestJobsTakeNoRoomInALine(t *testing.T) {
 			for _, job := range jobs {
 				_ = line.leave(line.byName[line.name], job, time.Unix(4, 0))
 			}
-			if _, _, err := line.add(line.name, waiterAt("late", 0, 4), time.Unix(4, 0), isOwn); err == nil {
+			if _, _, err := line.add(line.name, waiterAt("late", 0, 4), time.Unix(4, 0)); err == nil {
 				t.Error("a Job that leaves makes room")
 			}
 		})

@@ -20,12 +20,9 @@ import (
 // queues holds one queue of waiters for each lock. All share one mutex, which is never held during
 // a request.
 type queues struct {
-	// seen returns the lock that the informer shows under a name, or nil. It is called under the
-	// mutex: otherwise a change reported in between would be lost, and the end of a lock is
+	// known is asked under the mutex: otherwise a change reported in between would be lost, and the end of a lock is
 	// reported only once.
-	seen func(types.NamespacedName) *v1alpha1.Lock
-	// granted returns the UID of the lock under a name that this engine has granted, or "".
-	granted func(types.NamespacedName) types.UID
+	known knownLocks
 	// random returns a number in [0, 1).
 	random func() float64
 	// maxSpread bounds the delays of [spread].
@@ -47,33 +44,35 @@ type queues struct {
 	ended map[types.NamespacedName]remains
 	// sweepEndedAt is how many of these there are when those that count no more are dropped.
 	sweepEndedAt int
-	// ending are the grants of this engine that are being released, and for which no one waited.
-	ending map[types.NamespacedName]*v1alpha1.Lock
-	// expected are closed when a waiter joins the queue of the name, see [queues.expect].
-	expected map[types.NamespacedName]chan struct{}
 	// standing counts those that wait.
 	standing standing
 	// kept are the places of waiters that have left without the lock.
 	kept places.Kept
 }
 
-func newQueues(seen func(types.NamespacedName) *v1alpha1.Lock, maxSpread time.Duration) *queues {
+// knownLocks is what queues ask of a [lockCache].
+type knownLocks interface {
+	get(types.NamespacedName) *v1alpha1.Lock
+	own(types.NamespacedName) *v1alpha1.Lock
+	newest(types.NamespacedName) (newest *v1alpha1.Lock, isOwn bool)
+}
+
+func newQueues(known knownLocks, maxSpread time.Duration) *queues {
 	return &queues{
-		seen: seen, granted: func(types.NamespacedName) types.UID { return "" }, random: rand.Float64, maxSpread: maxSpread,
+		known: known, random: rand.Float64, maxSpread: maxSpread,
 		byName: map[types.NamespacedName]*queue{}, ended: map[types.NamespacedName]remains{},
-		ending: map[types.NamespacedName]*v1alpha1.Lock{}, expected: map[types.NamespacedName]chan struct{}{},
 		sweepEndedAt: minSweep,
 	}
 }
 
-// queue holds the waiters of this engine for one lock: the highest priority first, and first in, first out within
-// a priority. Only the head contends, and only one goroutine at a time writes for it: the queue's own, or that of a caller
-// that releases the lock.
+// queue is the actor of one lock, see [Engine.act]: it alone grants the lock to the waiters of this engine, one write at a time.
+// It is there while callers wait, or a grant of this engine is being released. The highest priority is served first, and within
+// a priority first in, first out. Only the head contends.
 type queue struct {
 	name types.NamespacedName
 	// counted counts the waiters of all queues.
 	counted *standing
-	// wake makes the queue's goroutine check its state.
+	// wake makes the actor check its state.
 	wake chan struct{}
 
 	// The mutex of queues guards the fields below.
@@ -87,7 +86,11 @@ type queue struct {
 	found []*waiter
 	// byID are the waiters with the ID of an acquisition, of which it has the last try.
 	byID waiterIndex
-	// inFlight is the waiter that a goroutine is writing for, or nil. It need not be the head any more: what is written
+	// former is when the queue before this one ended, until someone waits in this one.
+	former time.Time
+	// handovers are the grants that are to end, first in, first out.
+	handovers []*handover
+	// inFlight is the waiter that the actor is writing for, or nil. It need not be the head any more: what is written
 	// for it is its own, whoever comes before it meanwhile.
 	inFlight *waiter
 	// unanswered is the error of a write for it that may have happened, while that is found out; nil if there is none.
@@ -128,12 +131,12 @@ type knownRelease struct {
 // through several replicas, and the order of their places counts.
 const settleFor = 50 * time.Millisecond
 
-// add appends a waiter, and reports whether its queue is new and needs a goroutine. A new queue
-// begins with the state that newest returns for the one that the informer shows, and reads the lock once unless that is
+// add appends a waiter, and reports whether its queue is new and needs an actor. A new queue
+// begins with the newest state that is known, and reads the lock once unless that is
 // a grant of this engine: the watch may have lost the end of any other.
 //
 // The error is a [*lock.LineFullError].
-func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time, newest newestState) (of *queue, isNew bool, err error) {
+func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time) (of *queue, isNew bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	known, exists := q.byName[name]
@@ -144,31 +147,28 @@ func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time, n
 		joined.since = kept
 	}
 	if !exists {
-		known = q.begin(name, now, newest)
+		known = q.begin(name, now, nil)
 	}
+	known.former = time.Time{}
 	joined.hasWaited = exists || known.seen.lock != nil && !rules.Expired(known.seen.lock, now)
 	if joined.isAccepted && known.settled.IsZero() {
 		known.settled = now.Add(settleFor)
 	}
 	known.insert(joined, now)
-	if expected := q.expected[name]; expected != nil {
-		close(expected)
-		delete(q.expected, name)
-	}
 	if joined.request.ID != "" || exists && known.head() == joined {
-		known.signal() // Another engine may have granted it the lock, or the goroutine may sleep for another head.
+		known.signal() // Another engine may have granted it the lock, or the actor may sleep for another head.
 	}
 	return known, !exists, nil
 }
 
-// begin adds a queue.
-func (q *queues) begin(name types.NamespacedName, now time.Time, newest newestState) *queue {
+// begin adds a queue. Held is the grant that it is to end, or nil.
+func (q *queues) begin(name types.NamespacedName, now time.Time, held *v1alpha1.Lock) *queue {
 	begun := &queue{counted: &q.standing, name: name, wake: make(chan struct{}, 1)}
-	begun.spread, begun.burst = q.takeRemains(name, now)
+	begun.spread, begun.burst, begun.former = q.takeRemains(name, now)
 	q.byName[name] = begun
-	seen, isOwn := newest(name, q.seen(name))
-	if ending := q.ending[name]; isNewerState(ending, seen) {
-		seen, isOwn, begun.isYielding = ending, true, true
+	seen, isOwn := q.known.newest(name)
+	if isNewerState(held, seen) {
+		seen, isOwn = held, true
 	}
 	if seen != nil {
 		begun.seen.update(lock.Change{Lock: seen}, true)
@@ -216,7 +216,7 @@ func (q *queues) held(name types.NamespacedName) *v1alpha1.Lock {
 
 // hasObserved reports whether the informer has shown the object and will therefore report its end.
 func (q *queues) hasObserved(current *v1alpha1.Lock) bool {
-	seen := q.seen(nameOf(current))
+	seen := q.known.get(nameOf(current))
 	return seen != nil && seen.UID == current.UID
 }
 
@@ -284,7 +284,7 @@ func (q *queues) giveUp(queue *queue, overdue *waiter, now time.Time) error {
 	q.dismiss(queue, overdue, now)
 	overdue.goAway()
 	if isHead {
-		queue.signal() // The goroutine may sleep for the sake of this head, or the queue may be empty.
+		queue.signal() // The actor may sleep for the sake of this head, or the queue may be empty.
 	}
 	return q.timeoutError(queue, overdue, now)
 }

@@ -19,17 +19,51 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// isOwn says that the engine has granted what the informer shows.
-func isOwn(_ types.NamespacedName, seen *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return seen, true }
+// shown is an informer that shows one lock, or none.
+type shown struct {
+	held *v1alpha1.Lock
+	// isForeign says that another engine has granted it.
+	isForeign bool
+	// isForgotten says that the informer does not show it any more.
+	isForgotten bool
+	// asked is called when the lock is asked for; nil if nothing is to be done.
+	asked func()
+}
 
-// shows returns what an informer shows that has seen one lock, or none.
-func shows(held *v1alpha1.Lock) func(types.NamespacedName) *v1alpha1.Lock {
-	return func(types.NamespacedName) *v1alpha1.Lock {
-		if held == nil {
-			return nil
-		}
-		return held
+func shows(held *v1alpha1.Lock) *shown { return &shown{held: held} }
+
+func showsForeign(held *v1alpha1.Lock) *shown { return &shown{held: held, isForeign: true} }
+
+func (s *shown) get(types.NamespacedName) *v1alpha1.Lock {
+	if s.asked != nil {
+		s.asked()
 	}
+	if s.isForgotten {
+		return nil
+	}
+	return s.held
+}
+
+func (s *shown) own(types.NamespacedName) *v1alpha1.Lock {
+	if s.isForeign {
+		return nil
+	}
+	return s.held
+}
+
+func (s *shown) newest(name types.NamespacedName) (newest *v1alpha1.Lock, isOwn bool) {
+	return s.get(name), !s.isForeign
+}
+
+// releaseOf gives the actor of a lock a grant to end.
+func releaseOf(q *queues, held *v1alpha1.Lock, now time.Time) *queue {
+	queue, _ := q.post(releasing(context.Background(), grant{lock: held}, ""), now)
+	return queue
+}
+
+// handedTo returns the waiter that the actor hands a released lock off to, or nil.
+func handedTo(q *queues, held *v1alpha1.Lock, now time.Time) *waiter {
+	return q.next(releaseOf(q, held, now), now, 0).waiter
 }
 
 func newWaiter() *waiter { return &waiter{outcome: make(chan outcome), left: make(chan struct{})} }
@@ -37,7 +71,7 @@ func newWaiter() *waiter { return &waiter{outcome: make(chan outcome), left: mak
 // queueOf returns a queue with one waiter for a lock that the informer shows.
 func queueOf(held *v1alpha1.Lock) (*queues, *queue) {
 	q := newQueues(shows(held), maxSpread(false))
-	queue, _, _ := q.add(nameOf(held), newWaiter(), time.Time{}, isOwn)
+	queue, _, _ := q.add(nameOf(held), newWaiter(), time.Time{})
 	return q, queue
 }
 
@@ -52,7 +86,7 @@ func TestNewQueueMissesNoChange(t *testing.T) {
 
 	var q *queues
 	told := make(chan struct{})
-	q = newQueues(func(types.NamespacedName) *v1alpha1.Lock {
+	q = newQueues(&shown{held: held, asked: func() {
 		if q.mu.TryLock() {
 			q.mu.Unlock()
 			t.Error("a change could be told now, and no queue would take it in")
@@ -61,9 +95,8 @@ func TestNewQueueMissesNoChange(t *testing.T) {
 			defer close(told)
 			q.changed(name, lock.Change{Lock: gone, IsGone: true}, time.Time{})
 		}()
-		return held
-	}, 0)
-	queue, isNew, _ := q.add(name, newWaiter(), time.Time{}, isOwn)
+	}}, 0)
+	queue, isNew, _ := q.add(name, newWaiter(), time.Time{})
 	<-told
 	if !isNew {
 		t.Error("the queue is not new")
@@ -196,9 +229,11 @@ func TestAReplicaPausesForWaitersOfOtherReplicas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := newQueues(shows(held), maxSpread(false))
-			q.beginEnding(held)
+			if step := q.next(releaseOf(q, held, now), now, 0); step.do != deleteGrant {
+				t.Fatalf("%+v is no delete", step)
+			}
 			q.yield(nameOf(held))
-			queue, _, _ := q.add(nameOf(held), newWaiter(), now, isOwn)
+			queue, _, _ := q.add(nameOf(held), newWaiter(), now)
 			for _, step := range then {
 				step(q)
 			}
@@ -228,14 +263,13 @@ func TestWhetherTheInformerHasShownALockIsDecidedUnderTheMutex(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			q, queue := queueOf(held)
 			isAsked := false
-			q.seen = func(types.NamespacedName) *v1alpha1.Lock {
+			q.known = &shown{held: held, asked: func() {
 				isAsked = true
 				if q.mu.TryLock() {
 					q.mu.Unlock()
 					t.Error("the informer could report a change in between")
 				}
-				return held
-			}
+			}}
 			record(q, queue)
 			if !isAsked || !queue.seen.isConfirmed {
 				t.Errorf("asked: %v, confirmed: %v", isAsked, queue.seen.isConfirmed)
@@ -270,26 +304,22 @@ func TestWhenAWatchCountsAsClosed(t *testing.T) {
 	}
 }
 
-// A hand-off may be under way while the queue's goroutine reads the lock. If the waiter were handed
-// to that goroutine as well, it could be given two grants.
-func TestARecheckThatFailsLeavesTheHandOffUnderWayAlone(t *testing.T) {
+// A release does not wait for a read of the same lock.
+func TestAReleaseAbandonsARecheck(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
 	now := time.Unix(1e9, 0)
-	held.Spec.ExpireTime = new(v1alpha1.NewTimestamp(now.Add(10 * time.Second)))
 	q, queue := queueOf(held)
-	q.closedAt = now
-	queue.rechecks = rechecks{}
-	if step := q.next(queue, now, 0); !step.isRecheck {
-		t.Fatalf("%+v is no recheck", step)
+	isCancelled := false
+	q.beginRecheck(queue, func() { isCancelled = true })
+	releaseOf(q, held, now)
+	if !isCancelled {
+		t.Error("the read goes on")
 	}
-	_, recipient := q.nextWaiter(held, "", now)
-	if recipient == nil {
-		t.Fatal("nothing to hand off to")
+	if q.recordRecheckFailed(queue, context.Canceled, now) {
+		t.Error("what was abandoned counts as a failure")
 	}
-	q.beginRecheck(queue, func() {})
-	q.recordRecheckFailed(queue, lock.ErrUnavailable, now)
-	if step := q.next(queue, now.Add(time.Minute), 0); step.head != nil {
-		t.Error("the queue tries for a waiter that the lock is being handed off to")
+	if step := q.next(queue, now, 0); step.do != handOver {
+		t.Errorf("%+v is no hand-off to the waiter", step)
 	}
 }
 
@@ -325,9 +355,9 @@ func TestTheNextWaiterIsSeenToWhenTheHeadLeaves(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
 	now := time.Unix(1e9, 0)
 	q, queue := queueOf(held)
-	_, _, _ = q.add(nameOf(held), newWaiter(), now, isOwn)
+	_, _, _ = q.add(nameOf(held), newWaiter(), now)
 	third := newWaiter()
-	_, _, _ = q.add(nameOf(held), third, now, isOwn)
+	_, _, _ = q.add(nameOf(held), third, now)
 	isWoken := func() bool {
 		select {
 		case <-queue.wake:
@@ -381,19 +411,19 @@ func TestAChangeThatIsShownPutsNoReadOff(t *testing.T) {
 		version++
 		held = held.DeepCopy()
 		held.ResourceVersion = strconv.Itoa(version)
+		q.known = shows(held)
 		tell(held, now)
 	}
-	q.seen = func(types.NamespacedName) *v1alpha1.Lock { return held }
 	now := begin.Add(recheckAfter - time.Millisecond)
 	renew(now, func(read *v1alpha1.Lock, now time.Time) { q.recordRecheck(queue, read, now) })
 	now = now.Add(recheckAfter / 2)
 	renew(now, func(shown *v1alpha1.Lock, now time.Time) { q.changed(nameOf(shown), lock.Change{Lock: shown}, now) })
-	if step := q.next(queue, now, 0); step.isRecheck {
+	if step := q.next(queue, now, 0); step.do == reread {
 		t.Error("reads, though a read has told the state half the time before")
 	}
 	now = now.Add(recheckAfter / 2)
 	renew(now, func(shown *v1alpha1.Lock, now time.Time) { q.changed(nameOf(shown), lock.Change{Lock: shown}, now) })
-	if step := q.next(queue, now, 0); !step.isRecheck {
+	if step := q.next(queue, now, 0); step.do != reread {
 		t.Error("does not read, since the watch has shown a change")
 	}
 }
@@ -420,7 +450,7 @@ func TestAClockThatIsSetBackChangesNoPlace(t *testing.T) {
 	name := types.NamespacedName{Namespace: "default", Name: "report"}
 	join := func(owner string, at time.Time) *waiter {
 		joined := waiterFor(lock.Request{Acquisition: rules.Acquisition{Owner: owner}, Wait: lock.WaitForever}, at)
-		if _, _, err := q.add(name, joined, at, isOwn); err != nil {
+		if _, _, err := q.add(name, joined, at); err != nil {
 			t.Fatal(err)
 		}
 		return joined
@@ -448,7 +478,7 @@ func TestWhoGetsTheGrantOfARepeatedRequest(t *testing.T) {
 			q := newQueues(shows(nil), 0)
 			join := func(by rules.Acquisition) *waiter {
 				joined := waiterFor(lock.Request{Acquisition: by, Wait: lock.WaitForever}, now)
-				if _, _, err := q.add(nameOf(held), joined, now, isOwn); err != nil {
+				if _, _, err := q.add(nameOf(held), joined, now); err != nil {
 					t.Fatal(err)
 				}
 				return joined
@@ -459,7 +489,8 @@ func TestWhoGetsTheGrantOfARepeatedRequest(t *testing.T) {
 				q.endRepeated(held)
 				want = behind
 			}
-			queue, got := q.nextWaiter(held, "", now)
+			queue := releaseOf(q, held, now)
+			got := q.next(queue, now, 0).waiter
 			if got != want {
 				t.Errorf("%+v is handed the lock", got)
 			}

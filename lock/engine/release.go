@@ -67,7 +67,7 @@ func (e *Engine) release(ctx context.Context, by caller, namespace string, key v
 	name := types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}
 
 	shown := e.lockCache.get(name)
-	known, isKnown := e.grants.take(name, proof, e.clock.Now())
+	known, isKnown := e.lockCache.take(name, proof, e.clock.Now())
 	known.endReason, known.endedBy = audit.ByOwner, actor(ctx, proof)
 	change := change{by: by}
 	meant := narrowing{given: proof}
@@ -79,7 +79,7 @@ func (e *Engine) release(ctx context.Context, by caller, namespace string, key v
 		if !proof.IsUnrenewed { // Otherwise no caller may know of the grant, and another call of the request can have it.
 			e.queues.endRepeated(known.lock)
 		}
-		first = e.releaseKnown(ctx, operation, objects, known, func() { e.orphans.add(known.asShown(shown, by)) }, proof.Owner)
+		first = e.releaseKnown(ctx, operation, known, func() { e.orphans.add(known.asShown(shown, by)) }, proof.Owner)
 		if first.isDone {
 			return first.err
 		}
@@ -222,8 +222,8 @@ type firstRelease struct {
 }
 
 // releaseKnown releases a grant that the engine knows, without a read. It calls leave if that is to be done later.
-func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Objects, known grant, leave func(), owner string) firstRelease {
-	err := e.releaseGrant(ctx, objects, known)
+func (e *Engine) releaseKnown(ctx context.Context, operation string, known grant, leave func(), owner string) firstRelease {
+	_, err := e.releaseGrant(ctx, known, "")
 	switch {
 	case err == nil:
 		return firstRelease{isDone: true}
@@ -240,7 +240,7 @@ func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Obj
 	if errors.Is(err, lock.ErrUnavailable) {
 		leave()
 	} else { // Its owner was told that nothing was done, and goes on with it.
-		e.grants.put(known.lock, e.clock.Now())
+		e.lockCache.put(known.lock, e.clock.Now())
 	}
 	return firstRelease{isDone: true, err: err}
 }
@@ -264,32 +264,23 @@ func (g grant) asShown(seen *v1alpha1.Lock, by caller) grant {
 // After an error the grant may or may not have ended; [Engine.Renew] and [Engine.Release] find
 // out. The error matches [lock.ErrUnavailable].
 func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) (isEnded bool, err error) {
-	ctx, cancel := e.detached(ctx)
-	defer cancel()
 	name := types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}
-	held, isKnown := e.grants.find(name, proof, e.clock.Now())
+	held, isKnown := e.lockCache.find(name, proof, e.clock.Now())
 	if !isKnown {
 		return false, nil
 	}
 	held.endReason, held.endedBy = audit.ByOwner, actor(ctx, proof)
-	queue, recipient := e.queues.nextWaiter(held.lock, held.lock.Spec.Holder, e.clock.Now())
-	if recipient == nil {
+	isDone, err := e.releaseGrant(context.WithoutCancel(ctx), held, held.lock.Spec.Holder)
+	switch {
+	case !isDone, isRefused(err):
+		return false, nil
+	case err == nil, errors.Is(err, errEnded):
+		return true, nil
+	case definitelyNotApplied(err):
+		e.lockCache.take(name, proof, e.clock.Now()) // The lock has changed since.
 		return false, nil
 	}
-	if found, err := e.handOff(ctx, e.objects(namespace), held, queue, recipient); err != nil {
-		e.queues.recordHeld(queue, found, false, e.clock.Now(), e.graceNow())
-		switch {
-		case errors.Is(err, errEnded):
-			return true, nil
-		case isRefused(err):
-			return false, nil // The waiter gets the error of its request when it tries itself.
-		case definitelyNotApplied(err):
-			e.grants.take(name, proof, e.clock.Now()) // The lock has changed since.
-			return false, nil
-		}
-		return false, e.requestError(fmt.Sprintf("hand off %s in namespace %s", key, namespace), err, proof.Owner, recipient.request.Owner)
-	}
-	return true, nil
+	return false, e.requestError(fmt.Sprintf("hand off %s in namespace %s", key, namespace), err, proof.Owner)
 }
 
 // ending is the result of [Engine.end].

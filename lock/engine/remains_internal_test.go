@@ -1,15 +1,12 @@
 package engine
 
 import (
-	"context"
 	"strconv"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
@@ -46,7 +43,7 @@ func TestHowLongABurstOutlivesItsQueue(t *testing.T) {
 	for title, test := range cases {
 		t.Run(title, func(t *testing.T) {
 			q, name := remainsOf(test.burst, test.losses, ended, test.shown)
-			kept, burst := q.takeRemains(name, ended.Add(test.after))
+			kept, burst, _ := q.takeRemains(name, ended.Add(test.after))
 			if kept.losses != test.wantLosses || burst != test.wantBurst {
 				t.Errorf("losses %v, burst %+v", kept.losses, burst)
 			}
@@ -83,18 +80,10 @@ func TestABurstIsOfOneObject(t *testing.T) {
 func TestABurstOutlivesItsQueueWhileItsObjectIsThere(t *testing.T) {
 	ended := time.Unix(1e9, 0)
 	burst := handOffBurst{handOffs: 1, since: ended, last: ended, uid: "2"}
-	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2"}}
-	for title, given := range map[string]func(*queues){
-		"granted by this engine": func(q *queues) { q.granted = func(types.NamespacedName) types.UID { return "2" } },
-		"being released":         func(q *queues) { q.beginEnding(held) },
-	} {
-		t.Run(title, func(t *testing.T) {
-			q, name := remainsOf(burst, 0, ended)
-			given(q)
-			if _, kept := q.takeRemains(name, ended.Add(time.Hour)); kept != burst {
-				t.Errorf("burst %+v", kept)
-			}
-		})
+	q, name := remainsOf(burst, 0, ended)
+	q.known = &shown{held: &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{UID: "2"}}, isForgotten: true}
+	if _, kept, _ := q.takeRemains(name, ended.Add(time.Hour)); kept != burst {
+		t.Errorf("burst %+v", kept)
 	}
 }
 
@@ -111,7 +100,7 @@ func TestRemainsThatCountNoMoreAreDropped(t *testing.T) {
 	if len(q.ended) > minSweep {
 		t.Errorf("%d are kept", len(q.ended))
 	}
-	if _, burst := q.takeRemains(name, now); burst != held {
+	if _, burst, _ := q.takeRemains(name, now); burst != held {
 		t.Errorf("burst %+v", burst)
 	}
 }
@@ -123,13 +112,26 @@ func TestADeleteEndsTheBurstOfAQueueThatHasEnded(t *testing.T) {
 	for uid, want := range map[types.UID]handOffBurst{"2": {handOffs: 1, since: now, last: now}, "1": full} {
 		q, name := remainsOf(full, 0, now)
 		q.recordDeleted(&v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: uid}}, now)
-		if _, burst := q.takeRemains(name, now); burst != want {
+		if _, burst, _ := q.takeRemains(name, now); burst != want {
 			t.Errorf("after the delete of %s: %+v", uid, burst)
 		}
 	}
 }
 
-func TestNoFollowerIsExpected(t *testing.T) {
+// A release for which no one waits makes what is remembered count no longer.
+func TestAReleaseMakesTheRemainsCountNoLonger(t *testing.T) {
+	ended := time.Unix(1e9, 0)
+	q, name := remainsOf(handOffBurst{}, 2, ended)
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
+	later := ended.Add(keepSpreadFor / 2)
+	queue := releaseOf(q, held, later)
+	q.next(queue, later, 0)
+	if !q.isOver(queue, later) || q.ended[name].at != ended {
+		t.Errorf("kept: %+v", q.ended[name])
+	}
+}
+
+func TestWhenAReleaseWaitsForAFollower(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2"}}
 	quick := handOffBurst{handOffs: 1, since: now, last: now, uid: "2"}
@@ -137,54 +139,46 @@ func TestNoFollowerIsExpected(t *testing.T) {
 		burst handOffBurst
 		after time.Duration
 		given func(*queues)
+		want  time.Duration
 	}{
-		"after a use":                 {quick, 2 * quickRelease, func(*queues) {}},
-		"when the burst is over":      {handOffBurst{handOffs: maxHandOffs, since: now, last: now, uid: "2"}, 0, func(*queues) {}},
-		"when the engine has stopped": {quick, 0, (*queues).stop},
+		"at once":                     {quick, 0, func(*queues) {}, followFor},
+		"after a use":                 {quick, 2 * quickRelease, func(*queues) {}, 0},
+		"when the burst is over":      {handOffBurst{handOffs: maxHandOffs, since: now, last: now, uid: "2"}, 0, func(*queues) {}, 0},
+		"when the engine has stopped": {quick, 0, (*queues).stop, 0},
 	}
 	for title, test := range cases {
 		t.Run(title, func(t *testing.T) {
 			q, _ := remainsOf(test.burst, 0, now)
-			if q.expect(held, now) == nil {
-				if title != "when the burst is over" {
-					t.Fatal("none is expected in any case")
-				}
-			}
-			clear(q.expected)
 			test.given(q)
-			if q.expect(held, now.Add(test.after)) != nil {
-				t.Error("a follower is expected")
+			queue := releaseOf(q, held, now.Add(test.after))
+			next := q.next(queue, now.Add(test.after), 0)
+			if next.pause != test.want || (next.do == sleep) != (test.want > 0) {
+				t.Errorf("the lock waits for %v: %+v", next.pause, next)
+			}
+			if next.pause == 0 {
+				return
+			}
+			if next = q.next(queue, now.Add(followFor), 0); next.do != deleteGrant {
+				t.Errorf("it waits on: %+v", next)
 			}
 		})
 	}
 }
 
-func TestAFollowerIsAwaitedUntilTheContextEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		now := time.Now()
-		q, name := remainsOf(handOffBurst{handOffs: 1, since: now, last: now}, 0, now)
-		held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if (&Engine{queues: q, clock: clock.RealClock{}}).awaitFollower(ctx, held) || time.Since(now) > 0 || len(q.expected) > 0 {
-			t.Errorf("took %v, and %d are expected", time.Since(now), len(q.expected))
-		}
-	})
-}
-
 // The engine knows that the object has ended, whatever the informer still shows.
 func TestAQueueThatBeginsAfterADeleteReadsTheLock(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
-	isNotOwn := func(_ types.NamespacedName, seen *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return seen, false }
 	now := time.Unix(1e9, 0)
 	for name, isDeleted := range map[string]bool{"before the answer": false, "after the answer": true} {
 		t.Run(name, func(t *testing.T) {
-			q := newQueues(shows(held), 0)
-			q.beginEnding(held)
+			q := newQueues(showsForeign(held), 0)
+			releasing := releaseOf(q, held, now)
+			q.next(releasing, now, 0)
 			if isDeleted {
 				q.recordDeleted(held, now)
+				q.isOver(releasing, now)
 			}
-			queue, _, _ := q.add(nameOf(held), newWaiter(), now, isNotOwn)
+			queue, _, _ := q.add(nameOf(held), newWaiter(), now)
 			if isProven := !queue.rechecks.provenAt.IsZero(); isProven == isDeleted {
 				t.Errorf("the state is proven: %t", isProven)
 			}
@@ -195,12 +189,11 @@ func TestAQueueThatBeginsAfterADeleteReadsTheLock(t *testing.T) {
 // What the watch does not prove is read, though the engine has written it: that may be long ago.
 func TestAQueueThatBeginsWithAClosedWatchReadsTheLock(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
-	own := func(types.NamespacedName, *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return held, true }
 	now := time.Unix(1e9, 0)
 	for _, isClosed := range []bool{true, false} {
 		q := newQueues(shows(held), 0)
 		q.setWatch(isClosed, now)
-		queue, _, _ := q.add(nameOf(held), newWaiter(), now, own)
+		queue, _, _ := q.add(nameOf(held), newWaiter(), now)
 		if isProven := !queue.rechecks.provenAt.IsZero(); isProven == isClosed {
 			t.Errorf("closed %t, proven %t", isClosed, isProven)
 		}
@@ -210,7 +203,6 @@ func TestAQueueThatBeginsWithAClosedWatchReadsTheLock(t *testing.T) {
 // The lock may have been renewed through another engine, and the informer may not have shown that.
 func TestADeleteOfANewerStateTellsThoseWhoWait(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
-	isNotOwn := func(_ types.NamespacedName, seen *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return seen, false }
 	now := time.Unix(1e9, 0)
 	for title, test := range map[string]struct {
 		uid     types.UID
@@ -223,8 +215,8 @@ func TestADeleteOfANewerStateTellsThoseWhoWait(t *testing.T) {
 		"of one after it":                 {"3", "12", true},
 		"of one of an unknown version":    {"3", "", false},
 	} {
-		q := newQueues(shows(held), 0)
-		queue, _, _ := q.add(nameOf(held), newWaiter(), now, isNotOwn)
+		q := newQueues(showsForeign(held), 0)
+		queue, _, _ := q.add(nameOf(held), newWaiter(), now)
 		deleted := held.DeepCopy()
 		deleted.UID, deleted.ResourceVersion = test.uid, test.version
 		q.recordDeleted(deleted, now)
@@ -269,10 +261,9 @@ func TestALateDeleteHidesNoLaterOne(t *testing.T) {
 // The event that follows the answer shortens the pause of the queue, whatever has ended the lock.
 func TestTheEventOfADeleteShortensThePause(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
-	isNotOwn := func(_ types.NamespacedName, seen *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return seen, false }
 	now := time.Unix(1e9, 0)
-	q := newQueues(shows(held), 0)
-	queue, _, _ := q.add(nameOf(held), newWaiter(), now, isNotOwn)
+	q := newQueues(showsForeign(held), 0)
+	queue, _, _ := q.add(nameOf(held), newWaiter(), now)
 	q.recordDeleted(held, now)
 	gone := held.DeepCopy()
 	gone.ResourceVersion = "12"
@@ -285,11 +276,10 @@ func TestTheEventOfADeleteShortensThePause(t *testing.T) {
 // The heads of other engines learn of the end at the same moment as this one, whoever has ended the lock.
 func TestADeleteSpreadsThoseWhoHaveLostRaces(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
-	isNotOwn := func(_ types.NamespacedName, seen *v1alpha1.Lock) (*v1alpha1.Lock, bool) { return seen, false }
 	now := time.Unix(1e9, 0)
-	q := newQueues(shows(held), time.Second)
+	q := newQueues(showsForeign(held), time.Second)
 	q.random = func() float64 { return 0.9 }
-	queue, _, _ := q.add(nameOf(held), newWaiter(), now, isNotOwn)
+	queue, _, _ := q.add(nameOf(held), newWaiter(), now)
 	queue.spread.lost()
 	q.recordDeleted(held, now)
 	if queue.spread.delay == 0 || !queue.spread.until.Equal(now.Add(queue.spread.delay)) {

@@ -46,7 +46,7 @@ func (e *Engine) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 		}
 		return nil, e.requestError(description, err, proof.Owner)
 	}
-	e.grants.put(stored, e.clock.Now())
+	e.lockCache.put(stored, e.clock.Now())
 	e.audit.Record(audit.Prolonged(e.via, actor(ctx, proof), attempt.before, stored))
 	if rules.Expired(stored, e.clock.Now()) {
 		// Not as invalid, whatever the ttl: of such a renewal its holder takes it that the lock is as before.
@@ -127,7 +127,7 @@ func (r *renewalAttempt) isTooLate(ctx context.Context, renewed *v1alpha1.Lock) 
 	if !r.hasEnded() {
 		return false
 	}
-	r.engine.grants.forget(r.name, renewed.UID)
+	r.engine.lockCache.forget(r.name, renewed.UID)
 	r.engine.awaitReclaimable(ctx, r.latest)
 	_ = r.engine.revoke(ctx, r.objects, renewed, audit.Reaped) // What fails is done again later.
 	return true
@@ -174,7 +174,7 @@ func (r *renewalAttempt) goOnFrom(stored *v1alpha1.Lock) {
 // lock otherwise.
 func (r *renewalAttempt) firstDesired(ctx context.Context) (*v1alpha1.Lock, error) {
 	engine := r.engine
-	known, isKnown := engine.grants.find(r.name, r.proof.given, engine.clock.Now())
+	known, isKnown := engine.lockCache.find(r.name, r.proof.given, engine.clock.Now())
 	if seen := engine.lockCache.get(r.name); isKnown && seen != nil && seen.UID == known.lock.UID &&
 		seen.ResourceVersion == known.lock.ResourceVersion && !rules.IsStripped(seen) {
 		return r.desired(seen, false)
@@ -199,7 +199,7 @@ func (r *renewalAttempt) desired(current *v1alpha1.Lock, wasRead bool) (*v1alpha
 	if err != nil {
 		err = r.proof.explain(current, err, r.stamped.Time)
 		if errors.Is(err, errHeldAnew) {
-			r.engine.grants.take(r.name, r.proof.proof(), r.engine.clock.Now()) // The next call is to read.
+			r.engine.lockCache.take(r.name, r.proof.proof(), r.engine.clock.Now()) // The next call is to read.
 		}
 		return nil, err
 	}

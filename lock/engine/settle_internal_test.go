@@ -26,7 +26,7 @@ func testALineThatMoves(t *testing.T, isFreshFirst bool) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report"}}
 	join := func(request lock.Request, at time.Time) *queue {
 		request.Wait = lock.WaitForever
-		queue, _, err := q.add(nameOf(held), waiterFor(request, at), at, isOwn)
+		queue, _, err := q.add(nameOf(held), waiterFor(request, at), at)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,14 +40,14 @@ func testALineThatMoves(t *testing.T, isFreshFirst bool) {
 		join(lock.Request{}, now)
 	}
 	queue := join(moved(second), now)
-	if _, recipient := q.nextWaiter(held, "", now); recipient != nil {
+	if recipient := handedTo(q, held, now); recipient != nil {
 		t.Error("the first to come is handed the lock")
 	}
-	if next := q.next(queue, now, time.Second); next.head != nil || next.pause != settleFor {
+	if next := q.next(queue, now, time.Second); next.do != sleep || next.pause != settleFor {
 		t.Errorf("the first to come contends after %s", next.pause)
 	}
 	join(moved(first), now.Add(settleFor/2))
-	_, recipient := q.nextWaiter(held, "", now.Add(settleFor))
+	recipient := handedTo(q, held, now.Add(settleFor))
 	if recipient == nil || recipient.request.Owner != first.String() {
 		t.Errorf("%+v is handed the lock", recipient)
 	}
@@ -59,10 +59,10 @@ func TestALineThatBeginsHereIsServedAtOnce(t *testing.T) {
 	q := newQueues(shows(nil), 0)
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report"}}
 	joined := waiterFor(lock.Request{Wait: lock.WaitForever}, now)
-	if _, _, err := q.add(nameOf(held), joined, now, isOwn); err != nil {
+	if _, _, err := q.add(nameOf(held), joined, now); err != nil {
 		t.Fatal(err)
 	}
-	if _, recipient := q.nextWaiter(held, "", now); recipient != joined {
+	if recipient := handedTo(q, held, now); recipient != joined {
 		t.Error("a waiter is not handed the lock")
 	}
 }

@@ -79,7 +79,11 @@ type remains struct {
 // that have waited meanwhile. And its burst: two callers that take turns make a queue each time, and must not keep the
 // waiters of other engines out for ever.
 func (q *queues) keepRemains(ended *queue, now time.Time) {
-	left := q.atAge(ended.name, remains{spread: spread{losses: ended.spread.losses}, burst: ended.burst, at: now}, now)
+	at := now
+	if !ended.former.IsZero() {
+		at = ended.former
+	}
+	left := q.atAge(ended.name, remains{spread: spread{losses: ended.spread.losses}, burst: ended.burst, at: at}, now)
 	if left.isNothing() {
 		return
 	}
@@ -113,28 +117,17 @@ func (q *queues) isThere(name types.NamespacedName, uid types.UID) bool {
 	if uid == "" {
 		return false
 	}
-	seen, ending := q.seen(name), q.ending[name]
-	return seen != nil && seen.UID == uid || q.granted(name) == uid || ending != nil && ending.UID == uid
+	seen, own := q.known.get(name), q.known.own(name)
+	return seen != nil && seen.UID == uid || own != nil && own.UID == uid
 }
 
 func (r *remains) isNothing() bool {
 	return r.spread.losses == 0 && r.burst.last.IsZero()
 }
 
-// endBurst records that the lock was deleted without a queue: the waiters of other engines have their chance, and a new
-// burst may begin.
-func (q *queues) endBurst(name types.NamespacedName, uid types.UID, now time.Time) {
-	kept, isKept := q.ended[name]
-	if !isKept || kept.burst.handOffs == 0 || kept.burst.uid != uid {
-		return
-	}
-	kept.burst.handOffs, kept.burst.since, kept.burst.uid = 1, now, "" // The next caller may still follow at once.
-	q.ended[name] = kept
-}
-
-// takeRemains returns the spread and the burst for a new queue.
-func (q *queues) takeRemains(name types.NamespacedName, now time.Time) (spread, handOffBurst) {
+// takeRemains returns the spread and the burst for a new queue, and when the one before has ended; zero if there was none.
+func (q *queues) takeRemains(name types.NamespacedName, now time.Time) (spread, handOffBurst, time.Time) {
 	kept := q.atAge(name, q.ended[name], now)
 	delete(q.ended, name)
-	return kept.spread, kept.burst
+	return kept.spread, kept.burst, kept.at
 }

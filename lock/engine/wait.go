@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,16 +9,11 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/engine/places"
-	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
 const (
-	// lookAgainAfter is how long the queue's goroutine sleeps at most: the clock that set its
-	// timer may have been corrected since.
-	lookAgainAfter = 10 * time.Second
 	// yieldFor is how long a queue pauses after the engine has deleted the lock, unless its informer
 	// reports the delete earlier.
 	yieldFor = 50 * time.Millisecond
@@ -66,11 +59,9 @@ func (e *Engine) acquireOrWait(ctx context.Context, namespace string, request lo
 
 // join adds the waiter to the queue of the lock. The error is a [*lock.LineFullError].
 func (e *Engine) join(name types.NamespacedName, joined *waiter) (*queue, error) {
-	queue, isNew, err := e.queues.add(name, joined, e.clock.Now(), e.grants.newest)
+	queue, isNew, err := e.queues.add(name, joined, e.clock.Now())
 	if isNew {
-		// The queue's goroutine ends with its last waiter.
-		e.calls.Add(1)
-		go e.contend(e.working, queue)
+		e.actInBackground(queue)
 	}
 	return queue, err
 }
@@ -216,7 +207,7 @@ func (e *Engine) HasWaiters() bool {
 // the lock on without a read. Limited is the proof for it alone, see [rules.Proof.LimitedTo], and version the
 // resourceVersion of its last write that the engine knows.
 func (e *Engine) Known(namespace string, key v1alpha1.FullKey, proof lock.Proof) (limited lock.Proof, version string, isKnown bool) {
-	known, isKnown := e.grants.find(types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}, proof, e.clock.Now())
+	known, isKnown := e.lockCache.find(types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}, proof, e.clock.Now())
 	if !isKnown {
 		return proof, "", false
 	}
@@ -280,132 +271,3 @@ func (q *queues) isEmpty(name types.NamespacedName) bool {
 
 // Now is the time by which the engine grants.
 func (e *Engine) Now() time.Time { return e.clock.Now() }
-
-// contend acquires the lock for one waiter after the other. It returns after the last.
-func (e *Engine) contend(ctx context.Context, queue *queue) {
-	defer e.calls.Done()
-	objects := e.objects(queue.name.Namespace)
-	var release func()
-	for {
-		step := e.queues.next(queue, e.clock.Now(), e.graceNow())
-		switch {
-		case step.isOver:
-			if release != nil {
-				release()
-			}
-			return
-		case step.dismissed != nil:
-			step.dismissed.deliver(outcome{err: step.reason})
-		case step.granted != nil:
-			e.claim(ctx, objects, queue, step.granted, step.current)
-		case step.isRecheck:
-			e.recheck(ctx, objects, queue)
-		case step.head != nil:
-			e.try(ctx, objects, queue, step)
-		default:
-			if release == nil && step.current != nil && e.keyInformer != nil {
-				release = e.keyInformer.Use(queue.name, step.current, false)
-			}
-			e.sleep(queue, step.pause)
-		}
-	}
-}
-
-func (e *Engine) sleep(queue *queue, wait time.Duration) {
-	timer := e.clock.NewTimer(min(wait, lookAgainAfter))
-	defer timer.Stop()
-	select {
-	case <-queue.wake:
-	case <-timer.C():
-	}
-}
-
-// try makes one attempt for the head of the queue. It continues after the caller's context ends:
-// every write is followed to its end, and a grant that the caller does not take goes to the next
-// waiter.
-func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next step) {
-	ctx, cancel := context.WithTimeout(e.tracer.Within(ctx, next.head.span), e.timeout)
-	defer cancel()
-	attempt := acquireAttempt{
-		engine: e, objects: objects, namespace: queue.name.Namespace,
-		request: next.head.request.Acquisition, current: next.current,
-		onUnanswered: func(err error) { e.queues.recordUnanswered(queue, err) },
-	}
-	granted, err := attempt.run(ctx)
-	if len(attempt.unanswered) > 0 {
-		e.queues.doubtWritesFor(next.head)
-	}
-	now := e.clock.Now()
-	switch {
-	case err == nil:
-		// The watch may show the new grant before its answer is here, and another engine's word may come after its watch.
-		if release := cmp.Or(next.release, e.queues.recordAcquired(queue, granted, now)); release != nil {
-			e.tracer.EndedBy(next.head.span, release) // contexts of other calls
-		}
-		e.deliver(ctx, objects, queue, next.head, granted, attempt.isMisstamped())
-	case errors.Is(err, lock.ErrHeld):
-		e.queues.recordHeld(queue, attempt.current, next.isContended, now, e.graceNow())
-	case errors.Is(err, lock.ErrUnavailable):
-		e.queues.recordFailure(queue, err, now)
-		e.logUnanswered(err)
-	case isQuota(err) && e.queues.recordQuota(queue, err, now):
-	default:
-		e.queues.remove(queue, next.head)
-		next.head.deliver(outcome{err: err})
-	}
-}
-
-// recheck reads the lock because the informer has not shown it, or may have missed its end. It returns early if its state
-// becomes known otherwise. A lock that expires meanwhile, without its end being seen, waits for the answer.
-func (e *Engine) recheck(ctx context.Context, objects Objects, queue *queue) {
-	ctx, cancel := context.WithTimeout(ctx, e.timeout)
-	defer cancel()
-	if !e.queues.beginRecheck(queue, cancel) {
-		return
-	}
-	current, err := get(ctx, objects, queue.name.Name)
-	now := e.clock.Now()
-	if err == nil {
-		e.queues.recordRecheck(queue, current, now)
-		return
-	}
-	err = e.requestError("read "+queue.name.String(), err)
-	if e.queues.recordRecheckFailed(queue, err, now) {
-		e.logUnanswered(err)
-	}
-}
-
-// logUnanswered logs that callers wait although requests for them fail. The operator shows that in its
-// metrics instead.
-func (e *Engine) logUnanswered(err error) {
-	if e.isAdmitted && e.logged.IsDue("unanswered", servertime.Timers(e.clock).Now()) {
-		e.log.Error(err, "Requests for locks fail; callers go on waiting")
-	}
-}
-
-// claim grants the lock anew to a waiter whom another engine has granted it. That engine may end its grant at
-// any moment, since it could not tell the caller; after this write it cannot.
-func (e *Engine) claim(ctx context.Context, objects Objects, queue *queue, recipient *waiter, current *v1alpha1.Lock) {
-	ctx, cancel := context.WithTimeout(ctx, e.timeout)
-	defer cancel()
-	held := grantOf(current)
-	held.endReason = audit.Abandoned
-	_, err := e.handOff(ctx, objects, held, queue, recipient)
-	switch {
-	case err == nil:
-		return
-	case refusal.IsConflict(err), refusal.IsNotFound(err):
-		// Another change has come first, and the watch may be late to show it.
-		e.queues.recordLost(queue)
-		e.recheck(ctx, objects, queue)
-		return
-	}
-	err = e.requestError("claim "+queue.name.String(), err, current.Spec.Owner)
-	if errors.Is(err, lock.ErrUnavailable) {
-		e.queues.recordFailure(queue, err, e.clock.Now())
-		e.logUnanswered(err)
-		return
-	}
-	e.queues.remove(queue, recipient)
-	recipient.deliver(outcome{err: err})
-}
