@@ -69,6 +69,7 @@ func (c Cluster) Ask(ctx context.Context) *Facts {
 	var namespace corev1.Namespace
 	facts.Labels.Err = c.Client.Get(ctx, client.ObjectKey{Name: c.Namespace}, &namespace)
 	facts.Labels.Value = namespace.Labels
+	facts.Guarded = c.tryGuarded(ctx, facts)
 	facts.Local, facts.Server = c.Now()
 	return facts
 }
@@ -187,6 +188,15 @@ func (c Cluster) tryLock(ctx context.Context, holder string) Answer[*v1alpha1.Lo
 	}
 	err := c.Client.Create(ctx, tried, client.DryRunAll)
 	return Answer[*v1alpha1.Lock]{Value: tried, Err: err}
+}
+
+// tryGuarded returns what becomes of a new object that the webhook of guards is asked about.
+func (c Cluster) tryGuarded(ctx context.Context, facts *Facts) error {
+	if len(guardWebhooks(facts.Validating.Value)) == 0 || facts.Labels.Value[v1alpha1.GuardsLabel] != v1alpha1.GuardsEnabled {
+		return nil
+	}
+	tried := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: "kubectl-lock-doctor-" + lock.NewOwner()}}
+	return c.Client.Create(ctx, tried, client.DryRunAll)
 }
 
 func (c Cluster) certificates(ctx context.Context, namespace string) Answer[[]Certificate] {

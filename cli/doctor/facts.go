@@ -45,6 +45,9 @@ type Facts struct {
 	// Admitted is what became of a dry run of a new lock. Forged is that of one with a holder of its own
 	// choice, if the first was admitted.
 	Admitted, Forged Answer[*v1alpha1.Lock]
+	// Guarded is what became of a dry run of a ConfigMap in a namespace that has opted in to guards. Nil if it was
+	// admitted, or not tried.
+	Guarded error
 	// OperatorNamespace is where the operator runs, as the webhook configuration says.
 	OperatorNamespace string
 	// Deployments are those of the operator, and Certificates what cert-manager keeps there.

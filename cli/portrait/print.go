@@ -420,6 +420,7 @@ func (p *page) advice() {
 			return
 		}
 		p.adviceOnPods()
+		p.adviceOnRefusals()
 		do("Run a command under it", "run", key, "--", "COMMAND")
 		do("Take it by hand", "acquire", key)
 		return
@@ -450,6 +451,16 @@ func (p *page) advice() {
 		p.typed("Let others have the lock first, by pausing the Job", suspend(p.Behind.Name, p.Namespace, true))
 	}
 	p.adviceOnForce(do)
+}
+
+// adviceOnRefusals says where the first Job tells why it does not get the lock, if it was refused.
+func (p *page) adviceOnRefusals() {
+	for _, job := range p.Waiting {
+		if job.Refusal != nil {
+			p.typed("See Job "+job.Name+", which is refused", describe(&v1alpha1.HolderReference{Kind: "Job", Name: job.Name}, p.Namespace))
+			return
+		}
+	}
 }
 
 // adviceOnForce says whether to end the lock by force.

@@ -19,6 +19,8 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"facade.replicas=-1":                           "/facade/replicas",
 		"facade.replicas=two":                          "/facade/replicas",
 		"facade.resources.limit.memory=1Gi":            "'limit' not allowed",
+		"hooks.resources.limits.cpu=two":               "/hooks/resources/limits/cpu",
+		"hooks.resources.limits.memory=64MB":           "/hooks/resources/limits/memory",
 		"facade.podDisruptionBudget.minAvailable=half": "/facade/podDisruptionBudget/minAvailable",
 		"facade.podDisruptionBudget.minAvailable=1,facade.podDisruptionBudget.maxUnavailable=1": "/facade/podDisruptionBudget",
 		"facade.maxBlock=60":                                           "/facade/maxBlock",

@@ -8,6 +8,7 @@ import (
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/doctor"
 	"forrst.dev/lock-operator/test/support/fixture"
 )
@@ -111,6 +112,28 @@ var _ = Describe("Doctor", Serial, func() {
 			webhook.ClientConfig.URL, webhook.ClientConfig.Service = &url, nil
 		})
 		becomes(ctx, chief, finding("a dry run", doctor.Fail, "connection refused"))
+	})
+
+	It("finds that the webhook of guards alone is away", func(ctx context.Context) {
+		namespace := cluster.Namespace(ctx, "doctor-")
+		must(cluster.Admin.Kubectl.Run(ctx, "", "label", "namespace", namespace, v1alpha1.GuardsLabel+"="+v1alpha1.GuardsEnabled))
+		var all admissionregistrationv1.ValidatingWebhookConfigurationList
+		Expect(cluster.Admin.Client.List(ctx, &all)).To(Succeed())
+		Expect(all.Items).To(HaveLen(1))
+		before := all.Items[0].DeepCopy()
+		url := "https://" + fixture.FreeAddress(ctx) + "/"
+		after := before.DeepCopy()
+		after.Webhooks[0].ClientConfig.URL, after.Webhooks[0].ClientConfig.Service = &url, nil
+		Expect(cluster.Admin.Client.Update(ctx, after)).To(Succeed())
+		DeferCleanup(func(ctx context.Context) {
+			after.Webhooks = before.Webhooks
+			Expect(cluster.Admin.Client.Update(ctx, after)).To(Succeed())
+		})
+		Eventually(func(g Gomega, ctx context.Context) {
+			_, findings := examine(ctx, cluster.Admin, namespace)
+			g.Expect(findings).To(ContainElement(finding("guards", doctor.Fail, "every write of a listed resource fails")))
+			g.Expect(findings).To(ContainElement(finding("a dry run", doctor.OK, "")))
+		}).WithContext(ctx).WithTimeout(timeout).Should(Succeed())
 	})
 
 	It("finds that no webhook is asked", func(ctx context.Context) {
