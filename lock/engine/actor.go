@@ -14,7 +14,7 @@ import (
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
-// action is what an actor does next. The table of docs/design.md section 9 says when.
+// action is what an actor does next. The table of docs/design.md, section 9, says when.
 type action string
 
 const (

@@ -13,7 +13,7 @@
 // one actor (actor.go). It alone grants the lock to them, and makes one request at a time. It sleeps
 // until the lock may be free: until the informer reports a change (lock_cache.go), the lock expires,
 // or the next read is due, which is soon while the watch is closed (recheck.go). queue.signal wakes
-// the actor; waiter.deliver wakes a waiter with its outcome. docs/design.md section 9 has a table of
+// the actor; waiter.deliver wakes a waiter with its outcome. docs/design.md, section 9, has a table of
 // what the actor does.
 //
 // # Hand-off
