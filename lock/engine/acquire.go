@@ -94,14 +94,15 @@ func (e *Engine) acquireNow(ctx context.Context, namespace string, request rules
 			onUnanswered: func(err error) { unanswered.Store(&err) },
 		}
 		granted, err := attempt.run(operation)
-		if isMisstamped := attempt.isMisstamped(); err == nil && (isMisstamped || rules.Expired(granted, e.clock.Now())) {
+		isRenewed := err == nil && rules.IsRenewed(granted) // Its caller has found it by another call, and goes on with it.
+		if isMisstamped := attempt.isMisstamped() && !isRenewed; err == nil && (isMisstamped || rules.Expired(granted, e.clock.Now())) {
 			e.endUndelivered(operation, attempt.objects, granted)
 			granted, err = nil, undeliveredError(attempt.operation(), granted, isMisstamped)
 		}
 		select {
 		case answer <- outcome{granted, err}:
 		case <-ctx.Done():
-			if granted != nil {
+			if granted != nil && !isRenewed {
 				e.orphans.add(grantOf(granted))
 			}
 		}

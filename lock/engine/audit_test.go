@@ -364,6 +364,17 @@ func TestAuditOfTheEngine(t *testing.T) {
 			passOrphanWindow()
 			on.untime()
 		}, []string{"Granted 1 by alice", "Released/ByOwner 1 by carol held 0s unconfirmed"}},
+		"a hand-off whose answer an outage keeps": {func(on audited) {
+			on.acquire("a", time.Hour)
+			answers := make(chan answer, 1)
+			queueUp(on.t.Context(), on.t, on.Engine, waiting("b", 2*time.Second), answers)
+			on.etcd.inject(thenOutage("update"))
+			on.want(on.Release(on.asCarol(), "default", key, lock.Proof{Owner: "a"}), lock.ErrUnavailable)
+			on.want((<-answers).err, lock.ErrUnavailable)
+			on.etcd.inject(faults{})
+			passOrphanWindow()
+			on.untime()
+		}, []string{"Granted 1 by alice", "Released/PassedOn 1 by carol held 0s", "HandedOn 2 by alice", "Released/Abandoned 2 held 0s"}},
 		"a grant that is ended in an outage": {func(on audited) {
 			ctx, cancel := context.WithCancel(on.t.Context())
 			on.etcd.inject(faults{after: func(verb string) error {

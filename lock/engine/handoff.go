@@ -155,7 +155,9 @@ func (q *queues) end(of *v1alpha1.Lock, now time.Time) *queue {
 // removes the mark by [queues.recordHeld] with the object that was found under the name, or nil. The error is errEnded if
 // the grant is over, which a write that went unanswered may have done.
 func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, queue *queue, recipient *waiter) (found *v1alpha1.Lock, err error) {
-	current, isMisstamped, err := e.writeHandOff(ctx, objects, held, recipient.request.Acquisition)
+	current, isMisstamped, err := e.writeHandOff(ctx, objects, held, recipient.request.Acquisition, func(err error) {
+		e.queues.recordUnanswered(queue, e.requestError("hand off "+queue.name.String(), err, held.lock.Spec.Owner, recipient.request.Owner))
+	})
 	switch {
 	case err == nil:
 		e.queues.recordHandOff(queue, current, e.clock.Now())
@@ -231,10 +233,11 @@ func undeliveredError(operation string, undelivered *v1alpha1.Lock, isMisstamped
 }
 
 // deliver gives a grant to its waiter. If the caller has left, the actor passes the grant on. It ends one that has expired by
-// now or is misstamped, and tells the caller so.
+// now or is misstamped, and tells the caller so. One that was found by its ID may have been renewed: it stays.
 func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, recipient *waiter, granted *v1alpha1.Lock, isMisstamped bool) {
 	now := e.clock.Now()
-	if isMisstamped || rules.Expired(granted, now) {
+	isRenewed := rules.IsRenewed(granted) // Its caller has found it by another call, and goes on with it.
+	if isMisstamped && !isRenewed || rules.Expired(granted, now) {
 		e.queues.recordLapsed(queue, recipient, now)
 		e.endUndelivered(ctx, objects, granted)
 		recipient.deliver(outcome{err: undeliveredError("acquire "+string(recipient.request.FullKey()), granted, isMisstamped)})
@@ -242,9 +245,9 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 	}
 	e.lockCache.put(granted, now)
 	isDelivered := recipient.deliver(outcome{lock: granted})
-	if !isDelivered {
+	if !isDelivered && !isRenewed {
 		e.lockCache.take(nameOf(granted), lock.Proof{Owner: granted.Spec.Owner}, now)
-		e.queues.passOn(queue, undelivered(ctx, granted))
+		e.queues.passOn(queue, abandoned(ctx, granted))
 	}
 	e.queues.remove(queue, recipient)
 }
@@ -252,53 +255,47 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 // writeHandOff grants the lock to the waiter in one write. It repeats an unanswered write
 // unchanged: only one of the two can happen, and either is recognised. It reports whether its
 // clock was wrong. Current is the new grant or, with an error, what was read under the name instead; nil if nothing was.
-func (e *Engine) writeHandOff(ctx context.Context, objects Objects, held grant, recipient rules.Acquisition) (current *v1alpha1.Lock, isMisstamped bool, err error) {
+func (e *Engine) writeHandOff(ctx context.Context, objects Objects, held grant, recipient rules.Acquisition, onUnanswered func(error)) (current *v1alpha1.Lock, isMisstamped bool, err error) {
 	now := servertime.Read(e.clock)
 	desired := rules.HandOff(held.lock, recipient, e.limits, e.stamp(now.Time))
 	e.clearStamps(desired, v1alpha1.RequestHandOff)
-	current, err = e.sendHandOff(ctx, objects, held, desired)
+	current, err = e.sendHandOff(ctx, objects, held, desired, onUnanswered)
 	return current, e.isMisstamped(now), err
 }
 
-func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, desired *v1alpha1.Lock) (current *v1alpha1.Lock, err error) {
+func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, desired *v1alpha1.Lock, onUnanswered func(error)) (current *v1alpha1.Lock, err error) {
 	sent := grant{grantAudit: grantAudit{event: audit.HandedOn, former: &held}}
+	var unanswered error // that of the first try without an answer
 	backoff := newBackoff()
 	for {
 		stored, err := objects.Update(ctx, desired, metav1.UpdateOptions{})
 		if err == nil {
-			if sent.isUnanswered {
+			if unanswered != nil {
 				e.observer.Unanswered(observe.HandOff, observe.NotHappened)
 			}
 			e.recordGrant(sent, stored)
 			return stored, nil
 		}
 		sent.lock = e.sentGrant(desired).lock
+		isAnswer := definitelyNotApplied(err) && !neverSent(err)
 		switch {
-		case sent.isUnanswered && refusal.IsNotFound(err), refusal.IsConflict(err):
-			// A conflict with the first write may be one with itself: a proxy on the way may have
-			// repeated it.
-			conflict := err
-			if current, err = e.readBack(ctx, objects, held.lock.Name); err == nil {
-				if !sent.isUnanswered && (current == nil || !sent.matches(current)) {
-					return current, conflict
-				}
-				err = recognise(sent, held, current)
-				if sent.isUnanswered {
-					e.observer.Unanswered(observe.HandOff, outcomeOf(err == nil, nil))
-				}
-				if err == nil {
-					e.recordGrant(sent, current)
-				}
+		case unanswered == nil && definitelyNotApplied(err) && !refusal.IsConflict(err):
+			return nil, err
+		case isAnswer:
+			// A conflict with the first write may be one with itself: a proxy on the way may have repeated it.
+			if current, readErr := e.readBack(ctx, objects, held.lock.Name); readErr == nil {
+				err = e.recognise(sent, held, current, err, unanswered != nil)
 				return current, err
 			}
-		case definitelyNotApplied(err) && !sent.isUnanswered:
-			return nil, err
 		}
-		sent.isUnanswered = true
+		if unanswered == nil {
+			unanswered, sent.isUnanswered = err, true
+			onUnanswered(err)
+		}
 		if !e.pause(ctx, &backoff) {
 			e.observer.Unanswered(observe.HandOff, observe.Unknown)
 			e.orphans.add(sent)
-			return nil, err
+			return nil, &unansweredError{unanswered}
 		}
 	}
 }
@@ -306,16 +303,20 @@ func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, d
 // errEnded means that a grant has ended; the present holder is unknown.
 var errEnded = errors.New("the grant has ended")
 
-// recognise judges by the current object whether an unanswered hand-off happened. If the object
-// records neither the grant that was sent nor the one before, both have ended.
-func recognise(sent, before grant, current *v1alpha1.Lock) error {
+// recognise judges by the current object whether a hand-off happened whose last try was refused with an error. The result is
+// that error if it has not. If the object records neither the grant that was sent nor the one before, an unanswered try
+// may have happened, and both have ended.
+func (e *Engine) recognise(sent, before grant, current *v1alpha1.Lock, refused error, isUnanswered bool) error {
+	hasHappened := current != nil && sent.matches(current)
+	if isUnanswered {
+		e.observer.Unanswered(observe.HandOff, outcomeOf(hasHappened, nil))
+	}
 	switch {
-	case current == nil:
-		return errEnded
-	case sent.matches(current):
+	case hasHappened:
+		e.recordGrant(sent, current)
 		return nil
-	case before.matches(current):
-		return apierrors.NewConflict(v1alpha1.Resource("locks"), sent.lock.Name, rules.ErrStale)
+	case !isUnanswered, current != nil && before.matches(current):
+		return refused
 	}
 	return errEnded
 }

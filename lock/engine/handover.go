@@ -21,34 +21,30 @@ type handover struct {
 	isRelease bool
 	// follows is when the actor stops waiting for a caller that may come at once; zero until it has looked.
 	follows time.Time
-	// over is closed at the end. IsDone then says that a write was tried, and err how it ended.
-	over   chan struct{}
-	isDone bool
-	err    error
+	// over is closed at the end. IsDone then says that a write was tried, isDelete that the last one was a delete, and err how
+	// it ended.
+	over             chan struct{}
+	isDone, isDelete bool
+	err              error
 }
 
-// releasing returns the handover of a grant that its holder gives up.
-func releasing(ctx context.Context, held grant, onlyTo string) *handover {
-	return &handover{ctx: ctx, held: held, onlyTo: onlyTo, isRelease: true, over: make(chan struct{})}
-}
-
-// undelivered returns the handover of a grant whose caller has left.
-func undelivered(ctx context.Context, granted *v1alpha1.Lock) *handover {
+// abandoned returns the handover of a grant whose caller has left.
+func abandoned(ctx context.Context, granted *v1alpha1.Lock) *handover {
 	held := grantOf(granted)
 	held.endReason = audit.Abandoned
 	return &handover{ctx: context.WithoutCancel(ctx), held: held, over: make(chan struct{})}
 }
 
-// releaseGrant has the actor of the lock end a grant of this engine, and waits for that. It hands the lock off to a waiter, or
+// handOver has the actor of the lock end a grant of this engine, and waits for that. The actor hands the lock off to a waiter, or
 // deletes it if there is none or the API server refuses the waiter. Either write is conditional on the resourceVersion of the
-// grant. If onlyTo is not empty, and the first waiter is not of that holder, isDone is false.
-func (e *Engine) releaseGrant(ctx context.Context, held grant, onlyTo string) (isDone bool, err error) {
-	h := releasing(ctx, held, onlyTo)
-	if queue, isNew := e.queues.post(h, e.clock.Now()); isNew {
-		e.act(queue, h)
+// grant.
+func (e *Engine) handOver(given *handover) *handover {
+	given.isRelease, given.over = true, make(chan struct{})
+	if queue, isNew := e.queues.post(given, e.clock.Now()); isNew {
+		e.act(queue, given)
 	}
-	<-h.over
-	return h.isDone, h.err
+	<-given.over
+	return given
 }
 
 // post gives a handover to the actor of its lock, and reports whether that is new and must be run.
@@ -121,24 +117,27 @@ func (e *Engine) endHandover(objects Objects, queue *queue, h *handover, recipie
 	if recipient == nil && h.onlyTo != "" {
 		return
 	}
-	h.isDone = true
-	isDelete := recipient == nil
+	h.isDone, h.isDelete = true, recipient == nil
 	if recipient != nil {
 		var found *v1alpha1.Lock
 		if found, h.err = e.handOff(ctx, objects, h.held, queue, recipient); h.err == nil {
 			return
 		}
 		h.err = refusal.WithoutOwners(h.err, recipient.request.Owner)
+		if MayHaveHappened(h.err) && !errors.Is(h.err, errEnded) {
+			e.queues.recordFailure(queue, e.requestError("hand off "+queue.name.String(), h.err, h.held.lock.Spec.Owner), e.clock.Now())
+		} else {
+			defer func() { e.queues.recordHeld(queue, found, false, e.clock.Now(), e.graceNow()) }()
+		}
 		// The waiter gets the error of its request when it tries itself.
-		isDelete = isRefused(h.err) && h.onlyTo == ""
-		defer func() { e.queues.recordHeld(queue, found, false, e.clock.Now(), e.graceNow()) }()
+		h.isDelete = isRefused(h.err) && definitelyNotApplied(h.err) && h.onlyTo == ""
 	}
-	if isDelete {
+	if h.isDelete {
 		h.err = e.deleteGrant(ctx, objects, h.held)
 	}
 	if h.err == nil || h.isRelease || errors.Is(h.err, errEnded) || refusal.IsNotFound(h.err) {
 		return
 	}
-	h.held.isEnding = isDelete && !definitelyNotApplied(h.err)
+	h.held.isEnding = h.isDelete && !definitelyNotApplied(h.err)
 	e.orphans.add(h.held)
 }

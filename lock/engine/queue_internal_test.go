@@ -57,7 +57,7 @@ func (s *shown) newest(name types.NamespacedName) (newest *v1alpha1.Lock, isOwn 
 
 // releaseOf gives the actor of a lock a grant to end.
 func releaseOf(q *queues, held *v1alpha1.Lock, now time.Time) *queue {
-	queue, _ := q.post(releasing(context.Background(), grant{lock: held}, ""), now)
+	queue, _ := q.post(&handover{ctx: context.Background(), held: grant{lock: held}, isRelease: true, over: make(chan struct{})}, now)
 	return queue
 }
 

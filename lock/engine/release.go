@@ -39,7 +39,11 @@ var ErrOver = fmt.Errorf("the grant is over: %w", lock.ErrNotHeld)
 // [ErrOver] if the grant is over, and its own write for that went unanswered.
 func (e *Engine) ReleaseGrant(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
 	by := callerOf(ctx, e.clock.Now())
-	if _, hasDeadline := ctx.Deadline(); !hasDeadline || ctx.Err() != nil || !e.begin() {
+	if !e.begin() {
+		return e.release(ctx, by, namespace, key, proof)
+	}
+	if _, hasDeadline := ctx.Deadline(); !hasDeadline || ctx.Err() != nil {
+		defer e.calls.Done()
 		return e.release(ctx, by, namespace, key, proof)
 	}
 	released := make(chan error, 1)
@@ -223,7 +227,8 @@ type firstRelease struct {
 
 // releaseKnown releases a grant that the engine knows, without a read. It calls leave if that is to be done later.
 func (e *Engine) releaseKnown(ctx context.Context, operation string, known grant, leave func(), owner string) firstRelease {
-	_, err := e.releaseGrant(ctx, known, "")
+	given := e.handOver(&handover{ctx: ctx, held: known})
+	err := given.err
 	switch {
 	case err == nil:
 		return firstRelease{isDone: true}
@@ -231,7 +236,7 @@ func (e *Engine) releaseKnown(ctx context.Context, operation string, known grant
 		return firstRelease{isOver: true}
 	case refusal.IsNotFound(err):
 		return firstRelease{isDone: true, err: fmt.Errorf("%s: %w", operation, lock.ErrNotHeld)}
-	case !definitelyNotApplied(err):
+	case !definitelyNotApplied(err) && given.isDelete:
 		return firstRelease{unanswered: known.lock.UID}
 	case refusal.IsConflict(err):
 		return firstRelease{}
@@ -270,9 +275,10 @@ func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.Ful
 		return false, nil
 	}
 	held.endReason, held.endedBy = audit.ByOwner, actor(ctx, proof)
-	isDone, err := e.releaseGrant(context.WithoutCancel(ctx), held, held.lock.Spec.Holder)
+	given := e.handOver(&handover{ctx: context.WithoutCancel(ctx), held: held, onlyTo: held.lock.Spec.Holder})
+	err = given.err
 	switch {
-	case !isDone, isRefused(err):
+	case !given.isDone, isRefused(err) && definitelyNotApplied(err):
 		return false, nil
 	case err == nil, errors.Is(err, errEnded):
 		return true, nil

@@ -25,12 +25,21 @@ import (
 // internal error of the API server it may have happened: etcd may have committed before the answer
 // was lost.
 func definitelyNotApplied(err error) bool {
+	if _, ok := errors.AsType[*unansweredError](err); ok {
+		return false
+	}
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		return status.Status().Code < http.StatusInternalServerError
 	}
 	return neverSent(err)
 }
+
+// unansweredError says that a write went unanswered which was sent several times, whatever the last answer was.
+type unansweredError struct{ error }
+
+// Unwrap implements the interface of [errors.Is].
+func (e *unansweredError) Unwrap() error { return e.error }
 
 // MayHaveHappened reports whether a write to the API server that failed with err may have
 // happened.

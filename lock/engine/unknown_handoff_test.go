@@ -1,0 +1,130 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
+)
+
+// A caller whose answer is lost finds its grant through another replica, and renews it, before the engine that has made the
+// grant recognises it. The engine then knows that the caller has left, and yet must not end the grant.
+func TestAGrantThatWasRenewedBeforeItIsRecognisedStays(t *testing.T) {
+	for verb, begin := range map[string]func(*testing.T, *engine.Engine){
+		"create": func(*testing.T, *engine.Engine) {},
+		"update": func(t *testing.T, first *engine.Engine) {
+			t.Helper()
+			acquire(t, first, by("a"))
+		},
+	} {
+		t.Run("after an unanswered "+verb, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				first, second := start(t, etcd), start(t, etcd)
+				begin(t, first)
+				calling, hangUp := context.WithCancel(t.Context())
+				proof, renewed := lock.Proof{Owner: "b"}, false
+				etcd.inject(faults{after: func(got string) error {
+					if got != verb {
+						return nil
+					}
+					etcd.inject(faults{})
+					hangUp()
+					pass(time.Second)
+					_, err := second.Renew(t.Context(), "default", key, proof, 0)
+					renewed = err == nil
+					return errLostAnswer
+				}})
+				request := by("b")
+				if verb == "update" {
+					request = waiting("b", time.Hour)
+				}
+				request.TTL = time.Hour
+				answers := make(chan answer, 1)
+				queueUp(calling, t, first, request, answers)
+				if verb == "update" {
+					release(t, first, "a")
+				}
+				<-answers
+				passOrphanWindow()
+				if owner := etcd.owner(name); !renewed || owner != "b" {
+					t.Errorf("held by %q, want the holder that has renewed (%t)", owner, renewed)
+				}
+			})
+		})
+	}
+}
+
+// The last try finds no server, and the first one has happened: to say that nothing has changed would make two holders.
+func TestAHandOffThatMayHaveHappenedIsNotToldAsUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		running := start(t, etcd)
+		acquire(t, running, by("a"))
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, running, waiting("b", time.Hour), answers)
+		etcd.inject(faults{after: func(string) error {
+			etcd.inject(faults{before: always(errRefused)})
+			return errLostAnswer
+		}})
+		if isEnded, err := running.HandOff(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("isEnded %t, %v, and %q holds the lock", isEnded, err, etcd.owner(name))
+		}
+	})
+}
+
+// What the API server refuses has not happened, whatever became of the try before.
+func TestARefusalAfterALostAnswerIsTheOutcomeOfAHandOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		running := start(t, etcd)
+		acquire(t, running, by("a"))
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, running, waiting("b", time.Hour), answers)
+		tries := 0
+		etcd.inject(faults{before: func(verb string) error {
+			if verb != "update" {
+				return nil
+			}
+			if tries++; tries == 1 {
+				return errLostAnswer
+			}
+			return apierrors.NewForbidden(v1alpha1.Resource("locks"), name, errors.New("policy"))
+		}})
+		began := time.Now()
+		release(t, running, "a")
+		if took := time.Since(began); tries != 2 || took > time.Second {
+			t.Errorf("released after %d tries and %v", tries, took)
+		}
+		if got := <-answers; got.err != nil {
+			t.Error(got.err)
+		}
+	})
+}
+
+// A waiter that leaves while the hand-off to it is looked for may be granted the lock: that another has it is not known.
+func TestAWaiterThatLeavesDuringAnUnansweredHandOffIsToldSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		running := start(t, etcd)
+		acquire(t, running, by("a"))
+		answers := make(chan answer, 1)
+		calling, hangUp := context.WithCancel(t.Context())
+		queueUp(calling, t, running, waiting("b", time.Hour), answers)
+		etcd.inject(faults{before: always(errLostAnswer)})
+		go func() { _ = running.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}) }()
+		pass(time.Second)
+		hangUp()
+		if got := <-answers; !errors.Is(got.err, lock.ErrUnavailable) {
+			t.Errorf("the caller is told %v", got.err)
+		}
+		pass(10 * time.Second)
+	})
+}
