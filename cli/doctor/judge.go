@@ -171,7 +171,7 @@ func judgeGuards(facts *Facts) []Finding {
 	case facts.Labels.Value[v1alpha1.GuardsLabel] != v1alpha1.GuardsEnabled:
 		return append(findings, ok(check, "they are installed, and namespace %s has not opted in: kubectl label namespace %[1]s %s=%s",
 			facts.Namespace, v1alpha1.GuardsLabel, v1alpha1.GuardsEnabled))
-	case isUncalled(facts.Admitted.Err), isUncalled(facts.Guarded):
+	case isUncalled(facts.Admitted.Err, lockWebhook), isUncalled(facts.Guarded, guardWebhook):
 		return append(findings, failed(check, fmt.Sprintf("they are in force in namespace %s, where every write of a listed resource fails while the webhook does not answer", facts.Namespace),
 			"bring the webhook back; docs/runbooks.md says what to do until then"))
 	default:

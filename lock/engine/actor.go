@@ -18,9 +18,9 @@ import (
 type action string
 
 const (
-	// finish: there is nothing left to do, and the queue was deleted.
+	// finish: no one waits any more.
 	finish action = "finish"
-	// handOver passes a grant on to a waiter, and deleteGrant deletes it.
+	// handOver passes a grant on to a waiter, and deleteGrant deletes one whose caller has left.
 	handOver    action = "hand over"
 	deleteGrant action = "delete"
 	// dismiss ends the wait of a waiter without the lock.
@@ -42,7 +42,7 @@ type step struct {
 	waiter *waiter
 	// reason is why the waiter is dismissed.
 	reason error
-	// handover is the grant to end.
+	// handover is the grant to hand off or to delete.
 	handover *handover
 	// current is the object last seen under the name, or nil: what a waiter is tried for or claims, or sleeps for.
 	current *v1alpha1.Lock
@@ -60,14 +60,9 @@ type step struct {
 // timer may have been corrected since.
 const lookAgainAfter = 10 * time.Second
 
-// actInBackground runs the actor of a lock. The engine must not have stopped.
-func (e *Engine) actInBackground(queue *queue) {
-	e.calls.Go(func() { e.act(queue, nil) })
-}
-
-// act is the actor of a lock: it ends grants, and acquires the lock for one waiter after the other. It returns when there is
-// nothing left to do, or once it has carried out the handover until, after which another goroutine goes on.
-func (e *Engine) act(queue *queue, until *handover) {
+// act is the actor of a lock: it hands grants off, and acquires the lock for one waiter after the other. It returns when no one
+// waits any more.
+func (e *Engine) act(queue *queue) {
 	objects := e.objects(queue.name.Namespace)
 	var release func()
 	for {
@@ -78,11 +73,10 @@ func (e *Engine) act(queue *queue, until *handover) {
 				release()
 			}
 			return
-		case handOver, deleteGrant:
-			e.endHandover(objects, queue, step.handover, step.waiter)
-			if step.handover == until && e.goOn(queue) {
-				return
-			}
+		case handOver:
+			e.takeHandover(objects, queue, step.handover, step.waiter)
+		case deleteGrant:
+			e.deleteAbandoned(step.handover)
 		case dismiss:
 			step.waiter.deliver(outcome{err: step.reason})
 		case claim:
@@ -98,20 +92,6 @@ func (e *Engine) act(queue *queue, until *handover) {
 			e.sleep(queue, step.pause)
 		}
 	}
-}
-
-// goOn has another goroutine do what is left for the actor. It reports false if the engine has stopped: then its waiters are
-// told so, which does not take long.
-func (e *Engine) goOn(queue *queue) bool {
-	if e.queues.isOver(queue, e.clock.Now()) {
-		return true
-	}
-	if !e.begin() {
-		return false
-	}
-	defer e.calls.Done()
-	e.actInBackground(queue)
-	return true
 }
 
 func (e *Engine) sleep(queue *queue, wait time.Duration) {
@@ -227,8 +207,8 @@ func (q *queues) next(queue *queue, now time.Time, allowance time.Duration) step
 }
 
 func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) step {
-	if len(queue.handovers) > 0 {
-		return q.handoverStep(queue, now)
+	if next, isNext := q.handoverStep(queue, now); isNext {
+		return next
 	}
 	granted, isStale := queue.grantedElsewhere(now)
 	if current := queue.seen.lock; granted == nil && current != nil && !rules.Expired(current, now) {
@@ -237,7 +217,9 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 	if found := queue.takeFound(); found != nil {
 		return step{do: dismiss, waiter: found, reason: foundElsewhere(found)}
 	}
-	if q.endIfIdle(queue, now) {
+	if queue.head() == nil {
+		queue.isActing = false
+		q.endIfIdle(queue, now)
 		return step{do: finish}
 	}
 	head := queue.head()
@@ -282,14 +264,12 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 	return step{do: sleep, pause: min(pause, turn), isAwaitingTurn: true, current: queue.seen.lock}
 }
 
-// endIfIdle deletes a queue for which there is nothing left to do, and reports whether it has.
-func (q *queues) endIfIdle(queue *queue, now time.Time) (isOver bool) {
-	if queue.head() != nil || len(queue.found) > 0 || len(queue.handovers) > 0 {
-		return false
+// endIfIdle deletes a queue that has no actor, and that no release keeps.
+func (q *queues) endIfIdle(queue *queue, now time.Time) {
+	if !queue.isActing && queue.holds == 0 {
+		delete(q.byName, queue.name)
+		q.keepRemains(queue, now)
 	}
-	delete(q.byName, queue.name)
-	q.keepRemains(queue, now)
-	return true
 }
 
 // claimStep returns what is next for a waiter that another engine has granted the lock, if it can have that grant

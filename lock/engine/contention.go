@@ -163,12 +163,12 @@ func (q *queues) recordQuota(queue *queue, err error, now time.Time) bool {
 	return true
 }
 
-// beginRecheck records that a recheck begins, which cancel can end. It returns false if the lock is known to be free by
-// now, and need not be read.
+// beginRecheck records that a recheck begins, which cancel can end. It returns false if the lock need not be read: it is known
+// to be free by now, or is about to be handed off.
 func (q *queues) beginRecheck(queue *queue, cancel context.CancelFunc) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if queue.seen.lock == nil {
+	if queue.seen.lock == nil || len(queue.handovers) > 0 {
 		return false
 	}
 	queue.cancelRead = cancel

@@ -104,3 +104,22 @@ func TestAFullNamespaceReplacesAnExpiredLock(t *testing.T) {
 		}
 	})
 }
+
+// The informer may miss the beginning and the end of a lock, such as between two watches.
+func TestALockThatTheInformerHasMissedTakesNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		full, other := startFull(t, etcd), start(t, etcd)
+		synctest.Wait()
+		etcd.mute(true)
+		for _, key := range []string{"p", "q"} {
+			acquire(t, full, of(key, key))
+			asked := of(key, key)
+			if err := other.Release(t.Context(), "default", asked.FullKey(), lock.Proof{Owner: key}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		etcd.mute(false)
+		acquire(t, full, of("r", "r"))
+	})
+}

@@ -174,7 +174,7 @@ func (e *Engine) handOff(ctx context.Context, objects Objects, held grant, queue
 // isRefused reports whether the API server rejects the write regardless of the lock's state.
 func isRefused(err error) bool {
 	_, isRefused := refusal.Of(err)
-	return isRefused || apierrors.IsInvalid(err) || apierrors.IsForbidden(err)
+	return definitelyNotApplied(err) && (isRefused || apierrors.IsInvalid(err) || apierrors.IsForbidden(err))
 }
 
 // deleteGrant deletes a grant that this engine has made and not seen to end. If it is gone, it may
@@ -247,7 +247,7 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 	isDelivered := recipient.deliver(outcome{lock: granted})
 	if !isDelivered && !isRenewed {
 		e.lockCache.take(nameOf(granted), lock.Proof{Owner: granted.Spec.Owner}, now)
-		e.queues.passOn(queue, abandoned(ctx, granted))
+		e.queues.passOn(ctx, queue, granted)
 	}
 	e.queues.remove(queue, recipient)
 }

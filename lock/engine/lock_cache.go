@@ -325,7 +325,17 @@ func isNewerState(own, seen *v1alpha1.Lock) bool {
 func (c *lockCache) hasRoom(name types.NamespacedName, limit int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.locks[name.Namespace]) < limit || c.of(name) != known{}
+	locks := c.locks[name.Namespace]
+	if len(locks) < limit || c.of(name) != (known{}) {
+		return true
+	}
+	shown := 0 // The informer may have missed the beginning and the end of a grant.
+	for _, of := range locks {
+		if of.shown != nil {
+			shown++
+		}
+	}
+	return shown < limit
 }
 
 // Watch implements [lock.Backend] with the engine's informer; it makes no request. The states come

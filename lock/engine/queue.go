@@ -65,9 +65,9 @@ func newQueues(known knownLocks, maxSpread time.Duration) *queues {
 	}
 }
 
-// queue is the actor of one lock, see [Engine.act]: it alone grants the lock to the waiters of this engine, one write at a time.
-// It is there while callers wait, or a grant of this engine is being released. The highest priority is served first, and within
-// a priority first in, first out. Only the head contends.
+// queue holds the waiters of this engine for one lock: the highest priority first, and within a priority first in, first out. It
+// is there while callers wait, or a grant of this engine is being released. While callers wait it has an actor, see [Engine.act],
+// which alone grants the lock to them, one write at a time. Only the head contends.
 type queue struct {
 	name types.NamespacedName
 	// counted counts the waiters of all queues.
@@ -88,7 +88,12 @@ type queue struct {
 	byID waiterIndex
 	// former is when the queue before this one ended, until someone waits in this one.
 	former time.Time
-	// handovers are the grants that are to end, first in, first out.
+	// isActing says that there is an actor, and holds how many releases keep the queue besides.
+	isActing bool
+	holds    int
+	// joins is closed when a waiter joins; nil if no release waits for that.
+	joins chan struct{}
+	// handovers are the grants that are to be handed off, first in, first out.
 	handovers []*handover
 	// inFlight is the waiter that the actor is writing for, or nil. It need not be the head any more: what is written
 	// for it is its own, whoever comes before it meanwhile.
@@ -131,12 +136,12 @@ type knownRelease struct {
 // through several replicas, and the order of their places counts.
 const settleFor = 50 * time.Millisecond
 
-// add appends a waiter, and reports whether its queue is new and needs an actor. A new queue
+// add appends a waiter, and reports whether its queue needs an actor. A new queue
 // begins with the newest state that is known, and reads the lock once unless that is
 // a grant of this engine: the watch may have lost the end of any other.
 //
 // The error is a [*lock.LineFullError].
-func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time) (of *queue, isNew bool, err error) {
+func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time) (of *queue, needsActor bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	known, exists := q.byName[name]
@@ -150,7 +155,7 @@ func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time) (
 		known = q.begin(name, now, nil)
 	}
 	known.former = time.Time{}
-	joined.hasWaited = exists || known.seen.lock != nil && !rules.Expired(known.seen.lock, now)
+	joined.hasWaited = known.head() != nil || known.seen.lock != nil && !rules.Expired(known.seen.lock, now)
 	if joined.isAccepted && known.settled.IsZero() {
 		known.settled = now.Add(settleFor)
 	}
@@ -158,7 +163,12 @@ func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time) (
 	if joined.request.ID != "" || exists && known.head() == joined {
 		known.signal() // Another engine may have granted it the lock, or the actor may sleep for another head.
 	}
-	return known, !exists, nil
+	if known.joins != nil {
+		close(known.joins)
+		known.joins = nil
+	}
+	needsActor, known.isActing = !known.isActing, true
+	return known, needsActor, nil
 }
 
 // begin adds a queue. Held is the grant that it is to end, or nil.

@@ -55,15 +55,22 @@ func (s *shown) newest(name types.NamespacedName) (newest *v1alpha1.Lock, isOwn 
 	return s.get(name), !s.isForeign
 }
 
-// releaseOf gives the actor of a lock a grant to end.
-func releaseOf(q *queues, held *v1alpha1.Lock, now time.Time) *queue {
-	queue, _ := q.post(&handover{ctx: context.Background(), held: grant{lock: held}, isRelease: true, over: make(chan struct{})}, now)
-	return queue
+// releaseOf keeps the queue of a grant that is being released, and gives it to the actor if that takes it.
+func releaseOf(q *queues, held *v1alpha1.Lock, now time.Time) (of *queue, isPosted bool) {
+	of = q.hold(held, now)
+	return of, q.post(&handover{ctx: context.Background(), held: grant{lock: held}, over: make(chan struct{})}, now)
 }
 
 // handedTo returns the waiter that the actor hands a released lock off to, or nil.
 func handedTo(q *queues, held *v1alpha1.Lock, now time.Time) *waiter {
-	return q.next(releaseOf(q, held, now), now, 0).waiter
+	queue, isPosted := releaseOf(q, held, now)
+	if !isPosted {
+		return nil
+	}
+	if step := q.next(queue, now, 0); step.do == handOver {
+		return step.waiter
+	}
+	return nil
 }
 
 func newWaiter() *waiter { return &waiter{outcome: make(chan outcome), left: make(chan struct{})} }
@@ -229,8 +236,8 @@ func TestAReplicaPausesForWaitersOfOtherReplicas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := newQueues(shows(held), maxSpread(false))
-			if step := q.next(releaseOf(q, held, now), now, 0); step.do != deleteGrant {
-				t.Fatalf("%+v is no delete", step)
+			if _, isPosted := releaseOf(q, held, now); isPosted {
+				t.Fatal("the lock is handed off to no one")
 			}
 			q.yield(nameOf(held))
 			queue, _, _ := q.add(nameOf(held), newWaiter(), now)
@@ -317,6 +324,9 @@ func TestAReleaseAbandonsARecheck(t *testing.T) {
 	}
 	if q.recordRecheckFailed(queue, context.Canceled, now) {
 		t.Error("what was abandoned counts as a failure")
+	}
+	if q.beginRecheck(queue, func() {}) {
+		t.Error("the lock is read before it is handed off")
 	}
 	if step := q.next(queue, now, 0); step.do != handOver {
 		t.Errorf("%+v is no hand-off to the waiter", step)
@@ -489,8 +499,7 @@ func TestWhoGetsTheGrantOfARepeatedRequest(t *testing.T) {
 				q.endRepeated(held)
 				want = behind
 			}
-			queue := releaseOf(q, held, now)
-			got := q.next(queue, now, 0).waiter
+			got, queue := handedTo(q, held, now), q.byName[nameOf(held)]
 			if got != want {
 				t.Errorf("%+v is handed the lock", got)
 			}

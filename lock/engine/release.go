@@ -83,7 +83,7 @@ func (e *Engine) release(ctx context.Context, by caller, namespace string, key v
 		if !proof.IsUnrenewed { // Otherwise no caller may know of the grant, and another call of the request can have it.
 			e.queues.endRepeated(known.lock)
 		}
-		first = e.releaseKnown(ctx, operation, known, func() { e.orphans.add(known.asShown(shown, by)) }, proof.Owner)
+		first = e.releaseKnown(ctx, operation, objects, known, func() { e.orphans.add(known.asShown(shown, by)) }, proof.Owner)
 		if first.isDone {
 			return first.err
 		}
@@ -226,9 +226,8 @@ type firstRelease struct {
 }
 
 // releaseKnown releases a grant that the engine knows, without a read. It calls leave if that is to be done later.
-func (e *Engine) releaseKnown(ctx context.Context, operation string, known grant, leave func(), owner string) firstRelease {
-	given := e.handOver(&handover{ctx: ctx, held: known})
-	err := given.err
+func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Objects, known grant, leave func(), owner string) firstRelease {
+	isDelete, err := e.releaseGrant(ctx, objects, known)
 	switch {
 	case err == nil:
 		return firstRelease{isDone: true}
@@ -236,7 +235,7 @@ func (e *Engine) releaseKnown(ctx context.Context, operation string, known grant
 		return firstRelease{isOver: true}
 	case refusal.IsNotFound(err):
 		return firstRelease{isDone: true, err: fmt.Errorf("%s: %w", operation, lock.ErrNotHeld)}
-	case !definitelyNotApplied(err) && given.isDelete:
+	case !definitelyNotApplied(err) && isDelete:
 		return firstRelease{unanswered: known.lock.UID}
 	case refusal.IsConflict(err):
 		return firstRelease{}
@@ -275,10 +274,10 @@ func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.Ful
 		return false, nil
 	}
 	held.endReason, held.endedBy = audit.ByOwner, actor(ctx, proof)
-	given := e.handOver(&handover{ctx: context.WithoutCancel(ctx), held: held, onlyTo: held.lock.Spec.Holder})
+	given := e.handOver(context.WithoutCancel(ctx), held, true)
 	err = given.err
 	switch {
-	case !given.isDone, isRefused(err) && definitelyNotApplied(err):
+	case !given.isTaken, isRefused(err):
 		return false, nil
 	case err == nil, errors.Is(err, errEnded):
 		return true, nil

@@ -124,9 +124,8 @@ func TestAReleaseMakesTheRemainsCountNoLonger(t *testing.T) {
 	q, name := remainsOf(handOffBurst{}, 2, ended)
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
 	later := ended.Add(keepSpreadFor / 2)
-	queue := releaseOf(q, held, later)
-	q.next(queue, later, 0)
-	if !q.isOver(queue, later) || q.ended[name].at != ended {
+	q.letGo(q.hold(held, later), later)
+	if len(q.byName) > 0 || q.ended[name].at != ended {
 		t.Errorf("kept: %+v", q.ended[name])
 	}
 }
@@ -139,27 +138,33 @@ func TestWhenAReleaseWaitsForAFollower(t *testing.T) {
 		burst handOffBurst
 		after time.Duration
 		given func(*queues)
-		want  time.Duration
+		want  bool
 	}{
-		"at once":                     {quick, 0, func(*queues) {}, followFor},
-		"after a use":                 {quick, 2 * quickRelease, func(*queues) {}, 0},
-		"when the burst is over":      {handOffBurst{handOffs: maxHandOffs, since: now, last: now, uid: "2"}, 0, func(*queues) {}, 0},
-		"when the engine has stopped": {quick, 0, (*queues).stop, 0},
+		"at once":                     {quick, 0, func(*queues) {}, true},
+		"after a use":                 {quick, 2 * quickRelease, func(*queues) {}, false},
+		"when the burst is over":      {handOffBurst{handOffs: maxHandOffs, since: now, last: now, uid: "2"}, 0, func(*queues) {}, false},
+		"when the engine has stopped": {quick, 0, (*queues).stop, false},
+		"while another one waits": {quick, 0, func(q *queues) {
+			_, _, _ = q.add(nameOf(held), newWaiter(), now)
+		}, false},
 	}
 	for title, test := range cases {
 		t.Run(title, func(t *testing.T) {
 			q, _ := remainsOf(test.burst, 0, now)
 			test.given(q)
-			queue := releaseOf(q, held, now.Add(test.after))
-			next := q.next(queue, now.Add(test.after), 0)
-			if next.pause != test.want || (next.do == sleep) != (test.want > 0) {
-				t.Errorf("the lock waits for %v: %+v", next.pause, next)
+			queue := q.hold(held, now)
+			joins := q.expect(queue, held.UID, now.Add(test.after))
+			if (joins != nil) != test.want {
+				t.Fatalf("it waits: %t", joins != nil)
 			}
-			if next.pause == 0 {
+			if joins == nil {
 				return
 			}
-			if next = q.next(queue, now.Add(followFor), 0); next.do != deleteGrant {
-				t.Errorf("it waits on: %+v", next)
+			_, _, _ = q.add(nameOf(held), newWaiter(), now)
+			select {
+			case <-joins:
+			default:
+				t.Error("it is not told of a waiter that joins")
 			}
 		})
 	}
@@ -172,11 +177,10 @@ func TestAQueueThatBeginsAfterADeleteReadsTheLock(t *testing.T) {
 	for name, isDeleted := range map[string]bool{"before the answer": false, "after the answer": true} {
 		t.Run(name, func(t *testing.T) {
 			q := newQueues(showsForeign(held), 0)
-			releasing := releaseOf(q, held, now)
-			q.next(releasing, now, 0)
+			releasing := q.hold(held, now)
 			if isDeleted {
 				q.recordDeleted(held, now)
-				q.isOver(releasing, now)
+				q.letGo(releasing, now)
 			}
 			queue, _, _ := q.add(nameOf(held), newWaiter(), now)
 			if isProven := !queue.rechecks.provenAt.IsZero(); isProven == isDeleted {

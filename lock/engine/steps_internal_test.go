@@ -53,18 +53,14 @@ func (a *actorAt) seeHeld(at time.Time) {
 
 // actorStates has a state for each row of the table in docs/design.md, by what its first column says.
 var actorStates = map[string]func(*testing.T, *actorAt){
-	"a grant is to end; someone waits, and the series may go on": func(_ *testing.T, at *actorAt) {
+	"a grant is to be handed off; someone waits, and the series may go on": func(_ *testing.T, at *actorAt) {
 		at.seeHeld(at.now)
 		releaseOf(at.queues, at.held, at.now)
 	},
-	"a grant is to end that was handed off less than 5 ms ago; no one waits": func(_ *testing.T, at *actorAt) {
+	"the caller of a grant has left, and no one else may have it": func(t *testing.T, at *actorAt) {
+		t.Helper()
+		at.passOn(t.Context(), at.queue, at.held)
 		at.takeOut()
-		at.queue.burst = handOffBurst{handOffs: 1, since: at.now, last: at.now, uid: at.held.UID}
-		releaseOf(at.queues, at.held, at.now)
-	},
-	"another grant is to end": func(_ *testing.T, at *actorAt) {
-		at.takeOut()
-		releaseOf(at.queues, at.held, at.now)
 	},
 	"another call of a waiter's request has got the lock": func(t *testing.T, at *actorAt) {
 		t.Helper()

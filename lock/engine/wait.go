@@ -59,9 +59,9 @@ func (e *Engine) acquireOrWait(ctx context.Context, namespace string, request lo
 
 // join adds the waiter to the queue of the lock. The error is a [*lock.LineFullError].
 func (e *Engine) join(name types.NamespacedName, joined *waiter) (*queue, error) {
-	queue, isNew, err := e.queues.add(name, joined, e.clock.Now())
-	if isNew {
-		e.actInBackground(queue)
+	queue, needsActor, err := e.queues.add(name, joined, e.clock.Now())
+	if needsActor {
+		e.calls.Go(func() { e.act(queue) })
 	}
 	return queue, err
 }
@@ -200,7 +200,12 @@ func (e *Engine) IsRunning() bool {
 func (e *Engine) HasWaiters() bool {
 	e.queues.mu.Lock()
 	defer e.queues.mu.Unlock()
-	return len(e.queues.byName) > 0
+	for _, queue := range e.queues.byName {
+		if queue.head() != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // Known reports whether this engine has granted the lock that the proof is for. Only then a release hands

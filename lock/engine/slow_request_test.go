@@ -1,0 +1,84 @@
+package engine_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
+)
+
+// slowOnce makes the first request of a verb take four seconds, before it is carried out or after that.
+func slowOnce(verb string, isAfter bool) faults {
+	var requests atomic.Int32
+	delay := func(got string) error {
+		if got == verb && requests.Add(1) == 1 {
+			pass(4 * time.Second)
+		}
+		return nil
+	}
+	if isAfter {
+		return faults{after: delay}
+	}
+	return faults{before: delay}
+}
+
+// wantQuick fails if what was done has waited for a slow request of another caller.
+func wantQuick(t *testing.T, began time.Time, what string) {
+	t.Helper()
+	if took := time.Since(began); took > 100*time.Millisecond {
+		t.Errorf("%s took %v", what, took)
+	}
+}
+
+// The watch shows the end of a lock before the release has its answer.
+func TestAWaiterDoesNotWaitForTheAnswerToADelete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		running := start(t, etcd)
+		acquire(t, running, by("a"))
+		etcd.inject(slowOnce("delete", true))
+		released := make(chan error, 1)
+		go func() { released <- running.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}) }()
+		synctest.Wait()
+		began := time.Now()
+		acquire(t, running, waiting("b", time.Second))
+		wantQuick(t, began, "the grant")
+		if err := <-released; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A call that does not wait may be quicker than the try for a waiter.
+func TestAReleaseDoesNotWaitForTheTryOfAWaiter(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *engine.Engine){
+		"a release": func(t *testing.T, running *engine.Engine) {
+			t.Helper()
+			release(t, running, "a")
+		},
+		"a hand-off": func(t *testing.T, running *engine.Engine) {
+			t.Helper()
+			if isEnded, err := running.HandOff(t.Context(), "default", key, lock.Proof{Owner: "a"}); isEnded || err != nil {
+				t.Errorf("is ended: %t, %v", isEnded, err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				running := start(t, etcd)
+				etcd.inject(slowOnce("create", false))
+				answers := make(chan answer, 1)
+				queueUp(t.Context(), t, running, waiting("b", 10*time.Second), answers)
+				acquire(t, running, by("a"))
+				began := time.Now()
+				end(t, running)
+				wantQuick(t, began, name)
+				<-answers
+			})
+		})
+	}
+}
