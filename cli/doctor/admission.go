@@ -44,7 +44,7 @@ func judgeRefusal(check string, facts *Facts) Finding {
 	case strings.Contains(text, "are not stamped"):
 		return failed(check, "no webhook judges Locks that you write",
 			"install the webhook of lock-operator; if it is installed, see that its match conditions do not leave you out")
-	case isUncalled(err, ""):
+	case isUncalled(err, lockWebhook):
 		return failed(check, "the webhook does not answer: "+withoutIntroduction(text), doAbout(text))
 	case apierrors.IsNotFound(err):
 		return failed(check, text, fmt.Sprintf("see that the namespace exists: kubectl get namespace %s", facts.Namespace))
@@ -57,7 +57,7 @@ func judgeRefusal(check string, facts *Facts) Finding {
 	}
 }
 
-// isUncalled reports whether a write failed since the API server could not call the webhook, or any if it is empty.
+// isUncalled reports whether a write failed since the API server could not call the webhook.
 func isUncalled(err error, webhook string) bool {
 	return err != nil && strings.Contains(err.Error(), callFailed) && strings.Contains(err.Error(), webhook)
 }

@@ -96,7 +96,7 @@ func (e *Engine) acquireNow(ctx context.Context, namespace string, request rules
 		granted, err := attempt.run(operation)
 		isRenewed := err == nil && rules.IsRenewed(granted) // Its caller has found it by another call, and goes on with it.
 		if isMisstamped := attempt.isMisstamped() && !isRenewed; err == nil && (isMisstamped || rules.Expired(granted, e.clock.Now())) {
-			e.endUndelivered(operation, attempt.objects, granted)
+			e.endUndelivered(operation, attempt.objects, abandoned(granted))
 			granted, err = nil, undeliveredError(attempt.operation(), granted, isMisstamped)
 		}
 		select {

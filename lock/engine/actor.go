@@ -18,21 +18,21 @@ import (
 type action string
 
 const (
-	// finish: no one waits any more.
-	finish action = "finish"
-	// handOver passes a grant on to a waiter, and deleteGrant deletes one whose caller has left.
-	handOver    action = "hand over"
-	deleteGrant action = "delete"
-	// dismiss ends the wait of a waiter without the lock.
-	dismiss action = "dismiss"
-	// claim grants the lock anew to a waiter that another engine has granted it.
-	claim action = "claim"
-	// try acquires the lock for the head.
-	try action = "try"
-	// reread reads the lock.
-	reread action = "re-read"
-	// sleep waits until the actor is woken, or the pause is over.
-	sleep action = "sleep"
+	// doFinish: no one waits any more.
+	doFinish action = "finish"
+	// doHandOff grants the lock to a waiter in the write that ends a grant, and doDelete deletes a grant whose caller has left.
+	doHandOff action = "hand off"
+	doDelete  action = "delete"
+	// doDismiss ends the wait of a waiter without the lock.
+	doDismiss action = "dismiss"
+	// doClaim grants the lock anew to a waiter that another engine has granted it.
+	doClaim action = "claim"
+	// doTry acquires the lock for the head.
+	doTry action = "try"
+	// doReread reads the lock.
+	doReread action = "re-read"
+	// doSleep waits until the actor is woken, or the pause is over.
+	doSleep action = "sleep"
 )
 
 // step is the next action of an actor.
@@ -42,8 +42,8 @@ type step struct {
 	waiter *waiter
 	// reason is why the waiter is dismissed.
 	reason error
-	// handover is the grant to hand off or to delete.
-	handover *handover
+	// request is for the grant to hand off or to delete.
+	request *handOffRequest
 	// current is the object last seen under the name, or nil: what a waiter is tried for or claims, or sleeps for.
 	current *v1alpha1.Lock
 	// release is the context of the release that has freed the lock, as far as the engine knows; else nil.
@@ -68,24 +68,24 @@ func (e *Engine) act(queue *queue) {
 	for {
 		step := e.queues.next(queue, e.clock.Now(), e.graceNow())
 		switch step.do {
-		case finish:
+		case doFinish:
 			if release != nil {
 				release()
 			}
 			return
-		case handOver:
-			e.takeHandover(objects, queue, step.handover, step.waiter)
-		case deleteGrant:
-			e.deleteAbandoned(step.handover)
-		case dismiss:
+		case doHandOff:
+			e.processHandOff(objects, queue, step.request, step.waiter)
+		case doDelete:
+			e.calls.Go(func() { e.endUndelivered(step.request.ctx, objects, step.request.held) })
+		case doDismiss:
 			step.waiter.deliver(outcome{err: step.reason})
-		case claim:
+		case doClaim:
 			e.claim(e.working, objects, queue, step.waiter, step.current)
-		case try:
+		case doTry:
 			e.try(e.working, objects, queue, step)
-		case reread:
+		case doReread:
 			e.recheck(e.working, objects, queue)
-		case sleep:
+		case doSleep:
 			if release == nil && step.current != nil && e.keyInformer != nil {
 				release = e.keyInformer.Use(queue.name, step.current, false)
 			}
@@ -177,7 +177,7 @@ func (e *Engine) claim(ctx context.Context, objects Objects, queue *queue, recip
 	switch {
 	case err == nil:
 		return
-	case refusal.IsConflict(err), refusal.IsNotFound(err):
+	case refusal.IsConflict(err), refusal.IsNotFound(err), errors.Is(err, errEnded):
 		// Another change has come first, and the watch may be late to show it.
 		e.queues.recordLost(queue)
 		e.recheck(ctx, objects, queue)
@@ -207,7 +207,7 @@ func (q *queues) next(queue *queue, now time.Time, allowance time.Duration) step
 }
 
 func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) step {
-	if next, isNext := q.handoverStep(queue, now); isNext {
+	if next, isNext := q.handOffStep(queue, now); isNext {
 		return next
 	}
 	granted, isStale := queue.grantedElsewhere(now)
@@ -215,26 +215,26 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 		queue.takeOutRepeated(current)
 	}
 	if found := queue.takeFound(); found != nil {
-		return step{do: dismiss, waiter: found, reason: foundElsewhere(found)}
+		return step{do: doDismiss, waiter: found, reason: foundElsewhere(found)}
 	}
 	if queue.head() == nil {
 		queue.isActing = false
 		q.endIfIdle(queue, now)
-		return step{do: finish}
+		return step{do: doFinish}
 	}
 	head := queue.head()
 	switch {
 	case q.isStopped:
 		queue.takeOut(head)
-		return step{do: dismiss, waiter: head, reason: stoppedError(head.request.FullKey())}
+		return step{do: doDismiss, waiter: head, reason: stoppedError(head.request.FullKey())}
 	}
 	if q.isUnanswered(queue, head, now) {
 		queue.takeOut(head)
-		return step{do: dismiss, waiter: head, reason: q.timeoutError(queue, head, now)}
+		return step{do: doDismiss, waiter: head, reason: q.timeoutError(queue, head, now)}
 	}
 	if late := queue.overdueBehind(head); late != nil {
 		q.dismiss(queue, late, now)
-		return step{do: dismiss, waiter: late, reason: q.timeoutError(queue, late, now)}
+		return step{do: doDismiss, waiter: late, reason: q.timeoutError(queue, late, now)}
 	}
 	if granted != nil {
 		if next, isNext := q.claimStep(queue, granted, isStale, now); isNext {
@@ -246,22 +246,22 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 	case pause <= 0:
 		queue.inFlight, queue.unanswered = head, nil
 		head.hasTriedLast = head.isOverdue
-		return step{do: try, waiter: head, current: queue.seen.lock, release: queue.release.span, isContended: queue.seen.version != ""}
+		return step{do: doTry, waiter: head, current: queue.seen.lock, release: queue.release.span, isContended: queue.seen.version != ""}
 	case head.isOverdue && !queue.isWaitingForOthers(pause, now):
 		q.dismiss(queue, head, now)
-		return step{do: dismiss, waiter: head, reason: q.timeoutError(queue, head, now)}
+		return step{do: doDismiss, waiter: head, reason: q.timeoutError(queue, head, now)}
 	case queue.seen.lock == nil:
-		return step{do: sleep, pause: pause}
+		return step{do: doSleep, pause: pause}
 	}
 	if due := q.untilRecheck(queue, now); due > 0 {
-		return step{do: sleep, pause: min(pause, due), current: queue.seen.lock}
+		return step{do: doSleep, pause: min(pause, due), current: queue.seen.lock}
 	}
 	turn := q.awaitTurn(queue, now)
 	if turn <= 0 {
 		queue.rechecks.at, queue.rechecks.jitter = now, q.random()
-		return step{do: reread}
+		return step{do: doReread}
 	}
-	return step{do: sleep, pause: min(pause, turn), isAwaitingTurn: true, current: queue.seen.lock}
+	return step{do: doSleep, pause: min(pause, turn), isAwaitingTurn: true, current: queue.seen.lock}
 }
 
 // endIfIdle deletes a queue that has no actor, and that no release keeps.
@@ -280,17 +280,17 @@ func (q *queues) claimStep(queue *queue, granted *waiter, isStale bool, now time
 	case head.isOverdue && (head != granted || queue.backoff.err != nil):
 		// Its grant may have one try more. Otherwise a bound that has passed holds, however long claims fail.
 		q.dismiss(queue, head, now)
-		return step{do: dismiss, waiter: head, reason: q.timeoutError(queue, head, now)}, true
+		return step{do: doDismiss, waiter: head, reason: q.timeoutError(queue, head, now)}, true
 	case isStale, rules.IsRenewed(current):
 		queue.takeOut(granted)
-		return step{do: dismiss, waiter: granted, reason: foundElsewhere(granted)}, true
+		return step{do: doDismiss, waiter: granted, reason: foundElsewhere(granted)}, true
 	case len(current.Finalizers) > 0, !rules.IsReusable(current):
 		return step{}, false
 	case pause > 0:
-		return step{do: sleep, pause: pause, current: current}, true
+		return step{do: doSleep, pause: pause, current: current}, true
 	}
 	queue.inFlight, queue.unanswered = granted, nil
-	return step{do: claim, waiter: granted, current: current}, true
+	return step{do: doClaim, waiter: granted, current: current}, true
 }
 
 // isUnanswered reports whether the head has to be told that the API server does not answer: its wait is for

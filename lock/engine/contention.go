@@ -168,7 +168,7 @@ func (q *queues) recordQuota(queue *queue, err error, now time.Time) bool {
 func (q *queues) beginRecheck(queue *queue, cancel context.CancelFunc) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if queue.seen.lock == nil || len(queue.handovers) > 0 {
+	if queue.seen.lock == nil || len(queue.requests) > 0 {
 		return false
 	}
 	queue.cancelRead = cancel

@@ -18,10 +18,10 @@
 //
 // # Hand-off
 //
-// A release gives the grant to the actor (handover.go), which hands the lock off to the first waiter
-// in the write that ends the grant (handoff.go). After a burst of hand-offs it deletes the lock
-// instead and pauses, which gives the waiters of other engines a chance. A grant whose caller has
-// left goes the same way.
+// A release asks the actor to hand its grant off (request.go): the first waiter then has the lock by
+// the write that ends the grant (handoff.go). If no one waits, or after a burst of hand-offs, the
+// release deletes the lock, and the waiters pause, which gives those of other engines a chance. A
+// grant whose caller has left goes the same way.
 //
 // # Unanswered writes
 //

@@ -120,6 +120,7 @@ func TestALockThatTheInformerHasMissedTakesNoRoom(t *testing.T) {
 			}
 		}
 		etcd.mute(false)
+		acquire(t, other, of("s", "s"))
 		acquire(t, full, of("r", "r"))
 	})
 }

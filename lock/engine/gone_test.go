@@ -61,7 +61,9 @@ func TestWhateverFindsALockGoneTellsThoseWhoWait(t *testing.T) {
 					etcd.inject(faults{before: once("update", errLostAnswer)})
 				}
 				begun := time.Now()
-				if err := test.finds(t.Context(), here); !errors.Is(err, lock.ErrNotHeld) {
+				err := test.finds(t.Context(), here)
+				// The one that waits may have the lock before a renewal looks.
+				if !errors.Is(err, lock.ErrNotHeld) && !errors.Is(err, lock.ErrOwnerMismatch) {
 					t.Errorf("got %v, want ErrNotHeld", err)
 				}
 				if got := <-answers; got.err != nil {

@@ -181,7 +181,7 @@ func isRefused(err error) bool {
 // have been this delete; see [Engine.recordEnd].
 func (e *Engine) deleteGrant(ctx context.Context, objects Objects, held grant) error {
 	e.queues.yield(nameOf(held.lock))
-	e.releasing(ctx, held.lock)
+	e.announceDelete(ctx, held.lock)
 	err := deleteExactly(ctx, objects, held.lock.Name, held.lock.UID, held.lock.ResourceVersion)
 	if err == nil || refusal.IsNotFound(err) {
 		e.recordEnd(held.lock, held.endReason, held.endedBy, err != nil)
@@ -212,12 +212,20 @@ func (e *Engine) recordNotFound(gone *v1alpha1.Lock) {
 	e.queues.recordNotFound(gone, e.clock.Now())
 }
 
-// endUndelivered ends a grant that its caller does not get: it expired before the caller learnt of it, or is misstamped.
-func (e *Engine) endUndelivered(ctx context.Context, objects Objects, undelivered *v1alpha1.Lock) {
+// abandoned is a grant that its caller does not get.
+func abandoned(granted *v1alpha1.Lock) grant {
+	held := grantOf(granted)
+	held.endReason = audit.Abandoned
+	return held
+}
+
+// endUndelivered ends a grant that its caller does not get: the caller has left, or the grant expired before the caller learnt of
+// it, or is misstamped. If that fails, the grant becomes an orphan.
+func (e *Engine) endUndelivered(ctx context.Context, objects Objects, held grant) {
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
-	held := grantOf(undelivered)
-	held.endReason = audit.Abandoned
+	queue := e.queues.hold(held.lock, e.clock.Now())
+	defer func() { e.queues.letGo(queue, e.clock.Now()) }()
 	if err := e.deleteGrant(ctx, objects, held); err != nil && !refusal.IsNotFound(err) {
 		held.isEnding = !definitelyNotApplied(err)
 		e.orphans.add(held)
@@ -239,21 +247,20 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 	isRenewed := rules.IsRenewed(granted) // Its caller has found it by another call, and goes on with it.
 	if isMisstamped && !isRenewed || rules.Expired(granted, now) {
 		e.queues.recordLapsed(queue, recipient, now)
-		e.endUndelivered(ctx, objects, granted)
+		e.calls.Go(func() { e.endUndelivered(ctx, objects, abandoned(granted)) })
 		recipient.deliver(outcome{err: undeliveredError("acquire "+string(recipient.request.FullKey()), granted, isMisstamped)})
 		return
 	}
 	e.lockCache.put(granted, now)
-	isDelivered := recipient.deliver(outcome{lock: granted})
-	if !isDelivered && !isRenewed {
+	e.queues.remove(queue, recipient) // Before it may release the lock.
+	if !recipient.deliver(outcome{lock: granted}) && !isRenewed {
 		e.lockCache.take(nameOf(granted), lock.Proof{Owner: granted.Spec.Owner}, now)
 		e.queues.passOn(ctx, queue, granted)
 	}
-	e.queues.remove(queue, recipient)
 }
 
-// writeHandOff grants the lock to the waiter in one write. It repeats an unanswered write
-// unchanged: only one of the two can happen, and either is recognised. It reports whether its
+// writeHandOff grants the lock to the waiter in one write. It looks whether an unanswered write has happened, and repeats it
+// unchanged as long as it still can: only one of the two can happen, and either is recognised. It reports whether its
 // clock was wrong. Current is the new grant or, with an error, what was read under the name instead; nil if nothing was.
 func (e *Engine) writeHandOff(ctx context.Context, objects Objects, held grant, recipient rules.Acquisition, onUnanswered func(error)) (current *v1alpha1.Lock, isMisstamped bool, err error) {
 	now := servertime.Read(e.clock)
@@ -263,7 +270,7 @@ func (e *Engine) writeHandOff(ctx context.Context, objects Objects, held grant, 
 	return current, e.isMisstamped(now), err
 }
 
-func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, desired *v1alpha1.Lock, onUnanswered func(error)) (current *v1alpha1.Lock, err error) {
+func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, desired *v1alpha1.Lock, onUnanswered func(error)) (*v1alpha1.Lock, error) {
 	sent := grant{grantAudit: grantAudit{event: audit.HandedOn, former: &held}}
 	var unanswered error // that of the first try without an answer
 	backoff := newBackoff()
@@ -276,23 +283,37 @@ func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, d
 			e.recordGrant(sent, stored)
 			return stored, nil
 		}
-		sent.lock = e.sentGrant(desired).lock
-		isAnswer := definitelyNotApplied(err) && !neverSent(err)
-		switch {
-		case unanswered == nil && definitelyNotApplied(err) && !refusal.IsConflict(err):
+		isRefused := definitelyNotApplied(err)
+		if isRefused && unanswered == nil && !refusal.IsConflict(err) {
 			return nil, err
-		case isAnswer:
-			// A conflict with the first write may be one with itself: a proxy on the way may have repeated it.
-			if current, readErr := e.readBack(ctx, objects, held.lock.Name); readErr == nil {
-				err = e.recognise(sent, held, current, err, unanswered != nil)
-				return current, err
-			}
 		}
-		if unanswered == nil {
-			unanswered, sent.isUnanswered = err, true
+		if unanswered == nil && !isRefused {
+			unanswered = err
 			onUnanswered(err)
 		}
-		if !e.pause(ctx, &backoff) {
+		sent.lock, sent.isUnanswered = e.sentGrant(desired).lock, unanswered != nil
+		current, readErr := e.readBack(ctx, objects, held.lock.Name)
+		// A conflict with the first try may be one with itself: a proxy on the way may have repeated it.
+		switch hasHappened := current != nil && sent.matches(current); {
+		case readErr != nil && unanswered == nil:
+			return nil, err
+		case hasHappened:
+			if unanswered != nil {
+				e.observer.Unanswered(observe.HandOff, observe.Happened)
+			}
+			e.recordGrant(sent, current)
+			return current, nil
+		case readErr == nil && unanswered == nil:
+			return current, err
+		case readErr == nil && !isSameState(current, held.lock): // No try can happen any more.
+			e.observer.Unanswered(observe.HandOff, observe.NotHappened)
+			if current != nil && held.matches(current) {
+				return current, apierrors.NewConflict(v1alpha1.Resource("locks"), desired.Name, rules.ErrStale)
+			}
+			return current, errEnded
+		}
+		isFinal := isRefused && !neverSent(err) && !apierrors.IsTooManyRequests(err)
+		if readErr != nil || isFinal || !e.pause(ctx, &backoff) {
 			e.observer.Unanswered(observe.HandOff, observe.Unknown)
 			e.orphans.add(sent)
 			return nil, &unansweredError{unanswered}
@@ -302,21 +323,3 @@ func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, d
 
 // errEnded means that a grant has ended; the present holder is unknown.
 var errEnded = errors.New("the grant has ended")
-
-// recognise judges by the current object whether a hand-off happened whose last try was refused with an error. The result is
-// that error if it has not. If the object records neither the grant that was sent nor the one before, an unanswered try
-// may have happened, and both have ended.
-func (e *Engine) recognise(sent, before grant, current *v1alpha1.Lock, refused error, isUnanswered bool) error {
-	hasHappened := current != nil && sent.matches(current)
-	if isUnanswered {
-		e.observer.Unanswered(observe.HandOff, outcomeOf(hasHappened, nil))
-	}
-	switch {
-	case hasHappened:
-		e.recordGrant(sent, current)
-		return nil
-	case !isUnanswered, current != nil && before.matches(current):
-		return refused
-	}
-	return errEnded
-}

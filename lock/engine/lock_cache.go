@@ -329,13 +329,13 @@ func (c *lockCache) hasRoom(name types.NamespacedName, limit int) bool {
 	if len(locks) < limit || c.of(name) != (known{}) {
 		return true
 	}
-	shown := 0 // The informer may have missed the beginning and the end of a grant.
+	number := 0 // The informer may have missed the beginning and the end of a grant.
 	for _, of := range locks {
-		if of.shown != nil {
-			shown++
+		if of.shown != nil || c.latest == "" || rules.IsNewer(of.own.ResourceVersion, c.latest) {
+			number++
 		}
 	}
-	return shown < limit
+	return number < limit
 }
 
 // Watch implements [lock.Backend] with the engine's informer; it makes no request. The states come

@@ -61,7 +61,7 @@ func TestAWaitThatEndsBesideAFreeLockEndsWithATry(t *testing.T) {
 			}
 			if next := q.next(queue, now, 0); test.standsBack > 0 && next.pause != test.standsBack {
 				t.Fatalf("it does not stand back, but %+v", next)
-			} else if next.do != try {
+			} else if next.do != doTry {
 				next = q.next(queue, now.Add(test.standsBack), 0)
 				if next.waiter != head {
 					t.Fatalf("no try, but %+v", next)
@@ -72,7 +72,7 @@ func TestAWaitThatEndsBesideAFreeLockEndsWithATry(t *testing.T) {
 			gone.ResourceVersion = "13"
 			q.changed(nameOf(other), lock.Change{Lock: gone, IsGone: true}, now)
 			queue.spread.delay, queue.spread.until = time.Second, now.Add(time.Second)
-			if next := q.next(queue, now.Add(test.standsBack), 0); next.do != dismiss || next.waiter != head || !errors.Is(next.reason, lock.ErrTimeout) {
+			if next := q.next(queue, now.Add(test.standsBack), 0); next.do != doDismiss || next.waiter != head || !errors.Is(next.reason, lock.ErrTimeout) {
 				t.Errorf("after its try: %+v", next)
 			}
 		})
@@ -97,21 +97,21 @@ func TestAWaitThatEndsWhileItsLineSettlesEndsWithATry(t *testing.T) {
 	if err := q.giveUp(queue, overdue, now); err != nil {
 		t.Fatalf("the caller is told %v without a try", err)
 	}
-	if next := q.next(queue, now, 0); next.do != sleep || next.pause != settleFor {
+	if next := q.next(queue, now, 0); next.do != doSleep || next.pause != settleFor {
 		t.Errorf("before those have come who stood before it: %+v", next)
 	}
 	_, first := join(now.Add(-time.Minute))
-	if next := q.next(queue, now, 0); next.do != dismiss || next.waiter != overdue {
+	if next := q.next(queue, now, 0); next.do != doDismiss || next.waiter != overdue {
 		t.Errorf("the caller has no try, and is not told: %+v", next)
 	}
 	if err := q.giveUp(queue, first, now); err != nil {
 		t.Fatalf("the first is told %v without a try", err)
 	}
-	if next := q.next(queue, now.Add(settleFor), 0); next.do != try || next.waiter != first {
+	if next := q.next(queue, now.Add(settleFor), 0); next.do != doTry || next.waiter != first {
 		t.Errorf("the first has no try: %+v", next)
 	}
 	q.recordHeld(queue, nil, false, now.Add(settleFor), 0)
-	if next := q.next(queue, now.Add(settleFor), 0); next.do != dismiss || next.waiter != first {
+	if next := q.next(queue, now.Add(settleFor), 0); next.do != doDismiss || next.waiter != first {
 		t.Errorf("the first has had its try, and is not told: %+v", next)
 	}
 }

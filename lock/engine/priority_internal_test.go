@@ -78,7 +78,7 @@ func TestAWriteIsNotTakenFromItsCaller(t *testing.T) {
 	line := newPrioritized(t)
 	first := line.join("first", 0, 1)
 	queue, now := line.byName[line.name], time.Unix(10, 0)
-	if step := line.next(queue, now, 0); step.do != try || step.waiter != first {
+	if step := line.next(queue, now, 0); step.do != doTry || step.waiter != first {
 		t.Fatalf("the head is not tried: %+v", step)
 	}
 	high := line.join("high", 5, 2)

@@ -93,8 +93,8 @@ type queue struct {
 	holds    int
 	// joins is closed when a waiter joins; nil if no release waits for that.
 	joins chan struct{}
-	// handovers are the grants that are to be handed off, first in, first out.
-	handovers []*handover
+	// requests are for the grants that are to be handed off, first in, first out.
+	requests []*handOffRequest
 	// inFlight is the waiter that the actor is writing for, or nil. It need not be the head any more: what is written
 	// for it is its own, whoever comes before it meanwhile.
 	inFlight *waiter
@@ -163,10 +163,7 @@ func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time) (
 	if joined.request.ID != "" || exists && known.head() == joined {
 		known.signal() // Another engine may have granted it the lock, or the actor may sleep for another head.
 	}
-	if known.joins != nil {
-		close(known.joins)
-		known.joins = nil
-	}
+	known.tellJoined()
 	needsActor, known.isActing = !known.isActing, true
 	return known, needsActor, nil
 }
@@ -327,9 +324,9 @@ func (q *queues) changed(name types.NamespacedName, change lock.Change, now time
 	queue.signal()
 }
 
-// releasing records that a release with the context span is about to delete the object. The informer may
+// noteRelease records that a release with the context span is about to delete the object. The informer may
 // report the end before the release learns of it.
-func (q *queues) releasing(span context.Context, name types.NamespacedName, object types.UID) {
+func (q *queues) noteRelease(span context.Context, name types.NamespacedName, object types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if queue := q.byName[name]; queue != nil {

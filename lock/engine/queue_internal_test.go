@@ -58,7 +58,7 @@ func (s *shown) newest(name types.NamespacedName) (newest *v1alpha1.Lock, isOwn 
 // releaseOf keeps the queue of a grant that is being released, and gives it to the actor if that takes it.
 func releaseOf(q *queues, held *v1alpha1.Lock, now time.Time) (of *queue, isPosted bool) {
 	of = q.hold(held, now)
-	return of, q.post(&handover{ctx: context.Background(), held: grant{lock: held}, over: make(chan struct{})}, now)
+	return of, q.post(&handOffRequest{ctx: context.Background(), held: grant{lock: held}, done: make(chan struct{})}, now)
 }
 
 // handedTo returns the waiter that the actor hands a released lock off to, or nil.
@@ -67,7 +67,7 @@ func handedTo(q *queues, held *v1alpha1.Lock, now time.Time) *waiter {
 	if !isPosted {
 		return nil
 	}
-	if step := q.next(queue, now, 0); step.do == handOver {
+	if step := q.next(queue, now, 0); step.do == doHandOff {
 		return step.waiter
 	}
 	return nil
@@ -328,8 +328,29 @@ func TestAReleaseAbandonsARecheck(t *testing.T) {
 	if q.beginRecheck(queue, func() {}) {
 		t.Error("the lock is read before it is handed off")
 	}
-	if step := q.next(queue, now, 0); step.do != handOver {
+	if step := q.next(queue, now, 0); step.do != doHandOff {
 		t.Errorf("%+v is no hand-off to the waiter", step)
+	}
+}
+
+// The waiter may leave between the release and the actor.
+func TestAReleaseIsToldIfNobodyWaitsAnyMore(t *testing.T) {
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}
+	now := time.Unix(1e9, 0)
+	q, queue := queueOf(held)
+	if _, isPosted := releaseOf(q, held, now); !isPosted {
+		t.Fatal("the actor does not take the grant")
+	}
+	given := queue.requests[0]
+	queue.takeOut(queue.head())
+	q.next(queue, now, 0)
+	select {
+	case <-given.done:
+		if given.isTried {
+			t.Error("a hand-off was tried")
+		}
+	default:
+		t.Error("the release waits on")
 	}
 }
 
@@ -428,12 +449,12 @@ func TestAChangeThatIsShownPutsNoReadOff(t *testing.T) {
 	renew(now, func(read *v1alpha1.Lock, now time.Time) { q.recordRecheck(queue, read, now) })
 	now = now.Add(recheckAfter / 2)
 	renew(now, func(shown *v1alpha1.Lock, now time.Time) { q.changed(nameOf(shown), lock.Change{Lock: shown}, now) })
-	if step := q.next(queue, now, 0); step.do == reread {
+	if step := q.next(queue, now, 0); step.do == doReread {
 		t.Error("reads, though a read has told the state half the time before")
 	}
 	now = now.Add(recheckAfter / 2)
 	renew(now, func(shown *v1alpha1.Lock, now time.Time) { q.changed(nameOf(shown), lock.Change{Lock: shown}, now) })
-	if step := q.next(queue, now, 0); step.do != reread {
+	if step := q.next(queue, now, 0); step.do != doReread {
 		t.Error("does not read, since the watch has shown a change")
 	}
 }

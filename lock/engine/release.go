@@ -227,7 +227,7 @@ type firstRelease struct {
 
 // releaseKnown releases a grant that the engine knows, without a read. It calls leave if that is to be done later.
 func (e *Engine) releaseKnown(ctx context.Context, operation string, objects Objects, known grant, leave func(), owner string) firstRelease {
-	isDelete, err := e.releaseGrant(ctx, objects, known)
+	isDelete, err := e.passOnOrDelete(ctx, objects, known)
 	switch {
 	case err == nil:
 		return firstRelease{isDone: true}
@@ -274,10 +274,10 @@ func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.Ful
 		return false, nil
 	}
 	held.endReason, held.endedBy = audit.ByOwner, actor(ctx, proof)
-	given := e.handOver(context.WithoutCancel(ctx), held, true)
+	given := e.requestHandOff(context.WithoutCancel(ctx), held, true)
 	err = given.err
 	switch {
-	case !given.isTaken, isRefused(err):
+	case !given.isTried, isRefused(err):
 		return false, nil
 	case err == nil, errors.Is(err, errEnded):
 		return true, nil
@@ -334,7 +334,7 @@ func (e *Engine) end(ctx context.Context, operation string, objects Objects, nam
 			return known, fmt.Errorf("%s: %w", operation, err)
 		}
 		known.lock = current
-		e.releasing(ctx, current)
+		e.announceDelete(ctx, current)
 		err = remove(ctx, objects, current)
 		switch {
 		case err == nil:

@@ -43,7 +43,7 @@ func testALineThatMoves(t *testing.T, isFreshFirst bool) {
 	if recipient := handedTo(q, held, now); recipient != nil {
 		t.Error("the first to come is handed the lock")
 	}
-	if next := q.next(queue, now, time.Second); next.do != sleep || next.pause != settleFor {
+	if next := q.next(queue, now, time.Second); next.do != doSleep || next.pause != settleFor {
 		t.Errorf("the first to come contends after %s", next.pause)
 	}
 	join(moved(first), now.Add(settleFor/2))

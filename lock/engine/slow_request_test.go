@@ -1,11 +1,13 @@
 package engine_test
 
 import (
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 )
@@ -81,4 +83,33 @@ func TestAReleaseDoesNotWaitForTheTryOfAWaiter(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A caller may release the lock while its grant is still being delivered.
+func TestAGrantThatIsReleasedAtOnceIsHandedOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		running := start(t, etcd)
+		acquire(t, running, by("a"))
+		released := make(chan error, 1)
+		synctest.Wait()
+		_, err := running.Enlist(t.Context(), "default", waiting("b", time.Hour), func(*v1alpha1.Lock, error) bool {
+			go func() { released <- running.Release(t.Context(), "default", key, lock.Proof{Owner: "b"}) }()
+			pass(time.Millisecond)
+			return true
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, running, waiting("c", time.Hour), answers)
+		release(t, running, "a")
+		if err := <-released; err != nil {
+			t.Error(err)
+		}
+		got, made := <-answers, etcd.made()
+		if got.err != nil || slices.Contains(made, "delete") {
+			t.Errorf("%v, by the requests %q", got.err, made)
+		}
+	})
 }

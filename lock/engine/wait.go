@@ -231,12 +231,12 @@ func (e *Engine) OnRelease(tell func(release context.Context, ending *v1alpha1.L
 // ReleasedElsewhere says that another engine is about to delete the object under the name, for a release with the context.
 // It is for [Tracer] alone.
 func (e *Engine) ReleasedElsewhere(release context.Context, name types.NamespacedName, object types.UID) {
-	e.queues.releasing(release, name, object)
+	e.queues.noteRelease(release, name, object)
 }
 
-// releasing is called ahead of each delete.
-func (e *Engine) releasing(release context.Context, ending *v1alpha1.Lock) {
-	e.queues.releasing(release, nameOf(ending), ending.UID)
+// announceDelete is called ahead of each delete.
+func (e *Engine) announceDelete(release context.Context, ending *v1alpha1.Lock) {
+	e.queues.noteRelease(release, nameOf(ending), ending.UID)
 	if e.tellRelease != nil {
 		e.tellRelease(release, ending)
 	}

@@ -8,48 +8,47 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/refusal"
 )
 
-// handover is a grant of this engine that the actor of its lock is to hand off to the first waiter: its holder releases it, or its
+// handOffRequest asks the actor of a lock to hand a grant of this engine off to the first waiter: its holder releases it, or its
 // caller has left.
-type handover struct {
+type handOffRequest struct {
 	ctx  context.Context // that of the release, for [Tracer] and its user; the actor bounds it anew
 	held grant
 	// isToSameHolder says that the waiter must be of the same holder.
 	isToSameHolder bool
-	// isAbandoned says that the caller has left. Otherwise another one waits for over, and sees to the grant if nothing was done.
+	// isAbandoned says that the caller has left. Otherwise another one waits for done, and sees to the grant if nothing was done.
 	isAbandoned bool
-	// over is closed at the end. IsTaken then says that a hand-off was tried, isDelete that the API server has refused it and the
+	// done is closed at the end. IsTried then says that a hand-off was tried, isDelete that the API server has refused it and the
 	// lock was to be deleted, and err how the last write ended.
-	over              chan struct{}
-	isTaken, isDelete bool
+	done              chan struct{}
+	isTried, isDelete bool
 	err               error
 }
 
-// releaseGrant ends a grant of this engine for its owner: by a hand-off to a waiter, or by a delete if there is none or the API
+// passOnOrDelete ends a grant of this engine for its owner: by a hand-off to a waiter, or by a delete if there is none or the API
 // server refuses the waiter. Either write is conditional on the resourceVersion of the grant. IsDelete says that the error is that
 // of a delete.
-func (e *Engine) releaseGrant(ctx context.Context, objects Objects, held grant) (isDelete bool, err error) {
+func (e *Engine) passOnOrDelete(ctx context.Context, objects Objects, held grant) (isDelete bool, err error) {
 	queue := e.queues.hold(held.lock, e.clock.Now())
 	defer func() { e.queues.letGo(queue, e.clock.Now()) }()
-	given := e.handOver(ctx, held, false)
-	if !given.isTaken && e.awaitFollower(ctx, queue, held.lock) {
-		given = e.handOver(ctx, held, false)
+	given := e.requestHandOff(ctx, held, false)
+	if !given.isTried && e.awaitFollower(ctx, queue, held.lock) {
+		given = e.requestHandOff(ctx, held, false)
 	}
-	if given.isTaken {
+	if given.isTried {
 		return given.isDelete, given.err
 	}
 	return true, e.deleteGrant(ctx, objects, held)
 }
 
-// handOver has the actor of the lock hand a grant off to the first waiter, and waits for that. Nothing was done if no one waits, if
+// requestHandOff has the actor of the lock hand a grant off to the first waiter, and waits for that. Nothing was done if no one waits, if
 // the waiters of other engines are to have a chance, or if the actor is writing for a waiter.
-func (e *Engine) handOver(ctx context.Context, held grant, isToSameHolder bool) *handover {
-	given := &handover{ctx: ctx, held: held, isToSameHolder: isToSameHolder, over: make(chan struct{})}
+func (e *Engine) requestHandOff(ctx context.Context, held grant, isToSameHolder bool) *handOffRequest {
+	given := &handOffRequest{ctx: ctx, held: held, isToSameHolder: isToSameHolder, done: make(chan struct{})}
 	if e.queues.post(given, e.clock.Now()) {
-		<-given.over
+		<-given.done
 	}
 	return given
 }
@@ -74,22 +73,22 @@ func (q *queues) letGo(held *queue, now time.Time) {
 	q.endIfIdle(held, now)
 }
 
-// post gives a handover to the actor of its lock, unless that cannot take it now.
-func (q *queues) post(given *handover, now time.Time) (isPosted bool) {
+// post gives a request to the actor of its lock, unless that cannot carry it out now.
+func (q *queues) post(given *handOffRequest, now time.Time) (isPosted bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	queue := q.byName[nameOf(given.held.lock)]
-	if queue == nil || queue.inFlight != nil || !q.mayHandOver(queue, given, now) {
+	if queue == nil || queue.inFlight != nil || !q.mayHandOff(queue, given, now) {
 		return false
 	}
-	queue.handovers = append(queue.handovers, given)
+	queue.requests = append(queue.requests, given)
 	queue.abandonRead()
 	queue.signal()
 	return true
 }
 
-// mayHandOver reports whether the first waiter may have the grant.
-func (q *queues) mayHandOver(queue *queue, given *handover, now time.Time) bool {
+// mayHandOff reports whether the first waiter may have the grant.
+func (q *queues) mayHandOff(queue *queue, given *handOffRequest, now time.Time) bool {
 	head := queue.head()
 	isFor := head != nil && (!given.isToSameHolder || head.request.Holder == given.held.lock.Spec.Holder)
 	return isFor && !q.isStopped && queue.burst.mayGoOn(given.held.lock.UID, now) && remaining(queue.settled, now, settleFor) <= 0
@@ -97,36 +96,35 @@ func (q *queues) mayHandOver(queue *queue, given *handover, now time.Time) bool 
 
 // passOn gives the actor a grant whose caller has left. Only the actor calls it.
 func (q *queues) passOn(ctx context.Context, queue *queue, granted *v1alpha1.Lock) {
-	held := grantOf(granted)
-	held.endReason = audit.Abandoned
+	held := abandoned(granted)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue.handovers = append(queue.handovers, &handover{ctx: context.WithoutCancel(ctx), held: held, isAbandoned: true, over: make(chan struct{})})
+	queue.requests = append(queue.requests, &handOffRequest{ctx: context.WithoutCancel(ctx), held: held, isAbandoned: true, done: make(chan struct{})})
 }
 
-// handoverStep returns what is next for the first handover that can be carried out.
-func (q *queues) handoverStep(queue *queue, now time.Time) (next step, isNext bool) {
-	for len(queue.handovers) > 0 {
-		first := queue.handovers[0]
-		queue.handovers = queue.handovers[1:]
+// handOffStep returns what is next for the first request that can be carried out.
+func (q *queues) handOffStep(queue *queue, now time.Time) (next step, isNext bool) {
+	for len(queue.requests) > 0 {
+		first := queue.requests[0]
+		queue.requests = queue.requests[1:]
 		switch {
-		case q.mayHandOver(queue, first, now):
+		case q.mayHandOff(queue, first, now):
 			queue.inFlight, queue.unanswered = queue.head(), nil
-			return step{do: handOver, handover: first, waiter: queue.inFlight}, true
+			return step{do: doHandOff, request: first, waiter: queue.inFlight}, true
 		case first.isAbandoned:
-			return step{do: deleteGrant, handover: first}, true
+			return step{do: doDelete, request: first}, true
 		}
-		close(first.over)
+		close(first.done)
 	}
 	return step{}, false
 }
 
-// takeHandover hands a grant off to the recipient, which is marked as in flight.
-func (e *Engine) takeHandover(objects Objects, queue *queue, given *handover, recipient *waiter) {
+// processHandOff hands a grant off to the recipient, which is marked as in flight.
+func (e *Engine) processHandOff(objects Objects, queue *queue, given *handOffRequest, recipient *waiter) {
 	ctx, cancel := e.detached(given.ctx)
 	defer cancel()
-	defer close(given.over)
-	given.isTaken = true
+	defer close(given.done)
+	given.isTried = true
 	found, err := e.handOff(ctx, objects, given.held, queue, recipient)
 	if err == nil {
 		return
@@ -147,32 +145,31 @@ func (e *Engine) takeHandover(objects Objects, queue *queue, given *handover, re
 	}
 }
 
-// deleteAbandoned deletes a grant whose caller has left, beside the actor: whoever waits learns of its end by the watch at once.
-func (e *Engine) deleteAbandoned(given *handover) {
-	e.calls.Go(func() {
-		ctx, cancel := e.detached(given.ctx)
-		defer cancel()
-		held := given.held
-		if err := e.deleteGrant(ctx, e.objects(held.lock.Namespace), held); err != nil && !refusal.IsNotFound(err) {
-			held.isEnding = !definitelyNotApplied(err)
-			e.orphans.add(held)
-		}
-	})
-}
-
-// expect returns a channel that is closed when a waiter joins, if one may follow at once: no one waits, and the lock was handed
+// expect returns a channel that is closed when a waiter joins, or has joined by now, if one may follow at once: the lock was handed
 // off a moment ago. Otherwise it returns nil.
 func (q *queues) expect(queue *queue, uid types.UID, now time.Time) <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	isQuick := !queue.burst.last.IsZero() && now.Sub(queue.burst.last).Abs() <= quickRelease
-	if q.isStopped || queue.head() != nil || !isQuick || !queue.burst.mayGoOn(uid, now) {
+	if q.isStopped || !isQuick || !queue.burst.mayGoOn(uid, now) {
 		return nil
 	}
 	if queue.joins == nil {
 		queue.joins = make(chan struct{})
 	}
-	return queue.joins
+	joins := queue.joins
+	if queue.head() != nil {
+		queue.tellJoined()
+	}
+	return joins
+}
+
+// tellJoined tells the releases that wait for a waiter to join.
+func (q *queue) tellJoined() {
+	if q.joins != nil {
+		close(q.joins)
+		q.joins = nil
+	}
 }
 
 // awaitFollower reports whether a caller has come to wait for a lock that is about to be released, for which no one
