@@ -247,8 +247,10 @@ func (e *Engine) deliver(ctx context.Context, objects Objects, queue *queue, rec
 	isRenewed := rules.IsRenewed(granted) // Its caller has found it by another call, and goes on with it.
 	if isMisstamped && !isRenewed || rules.Expired(granted, now) {
 		e.queues.recordLapsed(queue, recipient, now)
-		e.calls.Go(func() { e.endUndelivered(ctx, objects, abandoned(granted)) })
-		recipient.deliver(outcome{err: undeliveredError("acquire "+string(recipient.request.FullKey()), granted, isMisstamped)})
+		e.calls.Go(func() { // Beside the actor, which others wait for.
+			e.endUndelivered(ctx, objects, abandoned(granted))
+			recipient.deliver(outcome{err: undeliveredError("acquire "+string(recipient.request.FullKey()), granted, isMisstamped)})
+		})
 		return
 	}
 	e.lockCache.put(granted, now)
