@@ -3,6 +3,7 @@ package write_test
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -119,8 +120,11 @@ var _ = Describe("Doctor", Serial, func() {
 		must(cluster.Admin.Kubectl.Run(ctx, "", "label", "namespace", namespace, v1alpha1.GuardsLabel+"="+v1alpha1.GuardsEnabled))
 		var all admissionregistrationv1.ValidatingWebhookConfigurationList
 		Expect(cluster.Admin.Client.List(ctx, &all)).To(Succeed())
-		Expect(all.Items).To(HaveLen(1))
-		before := all.Items[0].DeepCopy()
+		index := slices.IndexFunc(all.Items, func(of admissionregistrationv1.ValidatingWebhookConfiguration) bool {
+			return of.Webhooks[0].Name == "guard.forrst.dev"
+		})
+		Expect(index).To(BeNumerically(">=", 0))
+		before := all.Items[index].DeepCopy()
 		url := "https://" + fixture.FreeAddress(ctx) + "/"
 		after := before.DeepCopy()
 		after.Webhooks[0].ClientConfig.URL, after.Webhooks[0].ClientConfig.Service = &url, nil
