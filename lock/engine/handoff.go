@@ -293,12 +293,13 @@ func (e *Engine) sendHandOff(ctx context.Context, objects Objects, held grant, d
 			unanswered = err
 			onUnanswered(err)
 		}
-		sent.lock, sent.isUnanswered = e.sentGrant(desired).lock, unanswered != nil
+		sent.lock = e.sentGrant(desired).lock
 		current, readErr := e.readBack(ctx, objects, held.lock.Name)
-		// A conflict with the first try may be one with itself: a proxy on the way may have repeated it.
+		if readErr != nil && unanswered == nil {
+			unanswered = err // A conflict with the first try may be one with itself: a proxy on the way may have repeated it.
+		}
+		sent.isUnanswered = unanswered != nil
 		switch hasHappened := current != nil && sent.matches(current); {
-		case readErr != nil && unanswered == nil:
-			return nil, err
 		case hasHappened:
 			if unanswered != nil {
 				e.observer.Unanswered(observe.HandOff, observe.Happened)

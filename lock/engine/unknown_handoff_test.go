@@ -151,3 +151,34 @@ func TestAWaiterThatLeavesDuringAnUnansweredHandOffIsToldSo(t *testing.T) {
 		pass(10 * time.Second)
 	})
 }
+
+// A proxy may repeat a hand-off, and pass on the conflict of the second with the first.
+func TestAConflictThatCannotBeReadBackLeavesNoGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		running := start(t, etcd)
+		acquire(t, running, by("a"))
+		answers := make(chan answer, 1)
+		request := waiting("b", 2*time.Second)
+		request.TTL = time.Hour
+		queueUp(t.Context(), t, running, request, answers)
+		etcd.inject(faults{after: func(verb string) error {
+			if verb != "update" {
+				return nil
+			}
+			etcd.inject(faults{before: always(errLostAnswer)})
+			return apierrors.NewConflict(v1alpha1.Resource("locks"), name, errors.New("changed"))
+		}})
+		if err := running.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("told %v", err)
+		}
+		if got := <-answers; !errors.Is(got.err, lock.ErrUnavailable) {
+			t.Errorf("the waiter is told %v", got.err)
+		}
+		etcd.inject(faults{})
+		passOrphanWindow()
+		if owner := etcd.owner(name); owner != "" {
+			t.Errorf("%q holds the lock", owner)
+		}
+	})
+}
