@@ -138,7 +138,7 @@ const settleFor = 50 * time.Millisecond
 
 // add appends a waiter, and reports whether its queue needs an actor. A new queue
 // begins with the newest state that is known, and reads the lock once unless that is
-// a grant of this engine: the watch may have lost the end of any other.
+// a grant that this engine has just made: the watch may have lost the end of any other.
 //
 // The error is a [*lock.LineFullError].
 func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time) (of *queue, needsActor bool, err error) {
@@ -180,10 +180,20 @@ func (q *queues) begin(name types.NamespacedName, now time.Time, held *v1alpha1.
 	if seen != nil {
 		begun.seen.update(lock.Change{Lock: seen}, true)
 		if isOwn && q.closedAt.IsZero() {
-			q.proven(begun, now)
+			q.proven(begun, lastWrite(seen, now))
 		}
 	}
 	return begun
+}
+
+// lastWrite returns when the engine has granted or renewed the lock last, by the clock of the API server: the watch may have
+// lost its end since. It is now at the latest.
+func lastWrite(own *v1alpha1.Lock, now time.Time) time.Time {
+	written := cmp.Or(own.Spec.RenewTime, own.Spec.AcquireTime)
+	if written == nil || written.After(now) {
+		return now
+	}
+	return written.Time
 }
 
 // dismiss takes out a waiter that leaves without the lock. It keeps its place for a while.

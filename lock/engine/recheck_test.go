@@ -155,6 +155,21 @@ func TestANewWaiterReadsWhatTheWatchMayHaveLost(t *testing.T) {
 	})
 }
 
+func TestANewWaiterReadsAGrantOfItsEngineWhoseEndTheWatchMayHaveLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBehind(t, nil)
+		held := by("holder")
+		held.TTL = time.Hour
+		acquire(t, b.other, held)
+		b.watch.losesDeletes.Store(true)
+		release(t, b.healthy, "holder")
+		pass(5 * time.Second)
+		if _, err := b.other.Acquire(t.Context(), "default", waiting("waiter", time.Second)); err != nil {
+			t.Errorf("a lock that was free for 5 s before the wait: %v, want it granted", err)
+		}
+	})
+}
+
 // However many callers wait, and whatever the watch shows meanwhile, nothing but the re-reads of the head is sent.
 func TestTenThousandWaitersCostTheReadsOfTheirHead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

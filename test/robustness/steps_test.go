@@ -242,13 +242,25 @@ func (r *record) acquireSteps(op *operation, plain step) (steps []step) {
 		ended.label = fmt.Sprintf("end of the grant %d that no client was told of", grant.token)
 		steps = append(steps, granted, ended)
 	}
-	// While its watch does not work, a replica knows only that the lock was held within the last seconds (docs/design.md,
-	// section 9.1).
-	isKnown := !plain.lenient && within(r.passages[op.replica].watching, span{op.sent, op.answered})
-	if op.outcome == held || op.outcome == timedOut && isKnown {
+	if op.outcome == held || op.outcome == timedOut && !plain.lenient && r.isShown(op) {
 		steps = append(steps, plain)
 	}
 	return steps
+}
+
+// isShown reports whether the watch of the replica, and of a home of its lines, showed the lock during the call. If not, they
+// know only that the lock was held within the last seconds (docs/design.md, section 9.1).
+func (r *record) isShown(op *operation) bool {
+	for number, passage := range r.passages {
+		if number != op.replica && !r.isShared {
+			continue
+		}
+		during, since := span{op.sent, op.answered}, free{span: span{op.sent - boundUnseen, op.answered}}
+		if !within(passage.watching, during) || passage.missed(op.key, since) {
+			return false
+		}
+	}
+	return true
 }
 
 // toldOf returns the grant that the client of an acquire was told of, or nil.
