@@ -10,6 +10,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/jobs"
 )
 
 // renewFor makes passes often enough to keep the lock.
@@ -157,6 +158,10 @@ func TestALostLockSaysHowItWasLost(t *testing.T) {
 			}
 		}, "its release was forced"},
 		"by its expiry": {func(w *world, _ *v1alpha1.Lock) { w.clock.Step(time.Hour) }, "it expired at 2026-11-21T"},
+		"by a renewal that came too late": {func(w *world, _ *v1alpha1.Lock) {
+			w.clock.Step(jobs.DefaultTTL / 2)
+			w.engine.Backend = lateRenewals{w.locks, func() { w.clock.Step(jobs.DefaultTTL) }}
+		}, "it expired at 2026-11-21T"},
 		"before this process began": {func(w *world, _ *v1alpha1.Lock) {
 			w.start()
 			if err := w.locks.ForceRelease(t.Context(), space, key, "test"); err != nil {
