@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -318,6 +319,57 @@ func TestGuardedWritesEndWithTheLock(t *testing.T) {
 		if !errors.Is(err, lock.ErrForceReleased) {
 			t.Errorf("%s: got %v, want ErrForceReleased", name, err)
 		}
+	}
+}
+
+// docs/sdk.md, "Kubernetes objects under a lock": a write is refused once the program knows of the forced release. One in
+// between passes, though never over a state of the object that the program has not read.
+func TestAWriteAfterAForcedReleaseIsRefusedOnceTheProgramKnows(t *testing.T) {
+	for name, test := range map[string]struct {
+		hooks locktest.Hooks
+		// after is when the program knows of the release.
+		after time.Duration
+	}{
+		"by its watch":        {},
+		"by its next renewal": {locktest.Hooks{Before: locktest.Failing(locktest.Watch, errors.ErrUnsupported)}, lock.DefaultTTL / 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				world := newGuardedWorld(settingsMap())
+				world.service.SetHooks(test.hooks)
+				locked := world.mustLock(t)
+				synctest.Wait() // The watch has begun.
+				write := func(color string) error {
+					locked.Object().Data["color"] = color
+					return world.guard.Update(t.Context(), locked)
+				}
+				if err := world.locks.ForceRelease(t.Context(), "object:configmap:shop:settings", "stuck"); err != nil {
+					t.Fatal(err)
+				}
+				if test.after > 0 {
+					synctest.Wait()
+					if err := write("green"); err != nil || world.color(t) != "green" {
+						t.Errorf("before the program knows: %v, and %s is stored", err, world.color(t))
+					}
+					world.interfere(t, "blue") // the next holder
+					if err := write("red"); !apierrors.IsConflict(err) || world.color(t) != "blue" {
+						t.Errorf("after a write of the next holder: %v, and %s is stored; want a conflict", err, world.color(t))
+					}
+					if err := locked.Refresh(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					if err := write("red"); err != nil || world.color(t) != "red" { // The object has no fence.
+						t.Errorf("after a refresh: %v, and %s is stored", err, world.color(t))
+					}
+					time.Sleep(test.after + time.Second) //nolint:forbidigo // in a bubble: a third of the ttl, which varies by a tenth
+				}
+				synctest.Wait()
+				before := world.color(t)
+				if err := write("purple"); !errors.Is(err, lock.ErrForceReleased) || world.color(t) != before {
+					t.Errorf("when the program knows: %v, and %s is stored", err, world.color(t))
+				}
+			})
+		})
 	}
 }
 
