@@ -123,6 +123,9 @@ func readBody(w http.ResponseWriter, r *http.Request, into any) error {
 	if err != nil {
 		return problems.New(problems.InvalidRequest, "The body could not be read to its end")
 	}
+	if bytes.HasPrefix(text, []byte("\ufeff")) {
+		return problems.New(problems.InvalidRequest, "The body must not begin with a byte order mark")
+	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields() // A misspelled member must not be ignored.
 	if err := decoder.Decode(into); err != nil {

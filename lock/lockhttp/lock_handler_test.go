@@ -464,6 +464,23 @@ func TestInvalidRequestsForLocks(t *testing.T) {
 	}
 }
 
+// The decoder would tell of a character that no editor shows.
+func TestAByteOrderMarkIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		token := f.acquire(flagLock, aMinute)
+		for _, got := range []answer{
+			f.do(http.MethodPost, "/v1/flags/other/lock", "\ufeff"+aMinute),
+			f.do(http.MethodPut, flagLock, "\ufeff"+aMinute, "X-Lock-Token", token),
+		} {
+			problem := decode[problems.Document](got.want(http.StatusBadRequest, problems.InvalidRequest))
+			if !strings.Contains(problem.Detail, "byte order mark") {
+				t.Errorf("told %q", problem.Detail)
+			}
+		}
+	})
+}
+
 // A client that sends a condition relies on it.
 func TestConditionsThatAreNotHonouredAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
