@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -68,6 +70,51 @@ func TestNoCommandWaitsForItsOwnHolder(t *testing.T) {
 			_, err := o.acquire(ctx)
 			if own, isOwn := errors.AsType[*ownHolderError](err); !isOwn || own.Error() != test.want {
 				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// A key is another lock in another namespace and at another service, and another grant has another holder.
+func TestAnOuterRunIsKnownByItsFields(t *testing.T) {
+	run := func(server, namespace, key string, token int) string {
+		return fmt.Sprintf(`{"server":%q,"namespace":%q,"key":%q,"fencingToken":%d}`, server, namespace, key, token)
+	}
+	const facade = "https://facade.example"
+	own := run(facade, "payments", "backup", 1)
+	for name, test := range map[string]struct {
+		runs string
+		want bool
+	}{
+		"the run":                      {"[" + own + "]", true},
+		"the run, inside of another":   {"[" + run(facade, "payments", "deploy", 4) + "," + own + "]", true},
+		"the run, around another":      {"[" + own + "," + run(facade, "payments", "deploy", 4) + "]", true},
+		"a run at another service":     {runs: "[" + run("https://elsewhere.example", "payments", "backup", 1) + "]"},
+		"a run in another namespace":   {runs: "[" + run(facade, "shop", "backup", 1) + "]"},
+		"a run in its own namespace":   {runs: "[" + run(facade, "", "backup", 1) + "]"},
+		"a run under another key":      {runs: "[" + run(facade, "payments", "deploy", 1) + "]"},
+		"a run with an earlier grant":  {runs: "[" + run(facade, "payments", "backup", 0) + "]"},
+		"a run with fields in no list": {runs: own},
+		"no JSON":                      {runs: "backup"},
+		"nothing":                      {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			locks := locktest.New(locktest.WithClock(clocktesting.NewFakeClock(now)))
+			held, err := locks.Acquire(t.Context(), "payments", lock.Request{Acquisition: rules.Acquisition{Key: "backup", Owner: "o"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := session.New(session.Options{Locks: locks, Clock: clocktesting.NewFakeClock(now), Pod: &session.Pod{}, Getenv: func(name string) string {
+				return map[string]string{"FORRST_LOCK_RUNS": test.runs}[name]
+			}})
+			flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+			s.AddFlags(flags)
+			if err := flags.Parse([]string{"--server", facade + "/", "-n", "payments"}); err != nil {
+				t.Fatal(err)
+			}
+			_, isOwn := errors.AsType[*ownHolderError](checkOwnHolder(s, "lock:backup", held))
+			if isOwn != test.want {
+				t.Errorf("is taken for the holder: %t", isOwn)
 			}
 		})
 	}

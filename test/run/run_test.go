@@ -3,6 +3,7 @@
 package run_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -61,8 +62,17 @@ func TestARunBelowAnother(t *testing.T) {
 	service := newService(t)
 	r := service.start(t, key, "--", os.Args[0], "run", "--server", service.url, "other", "--", "env")
 	var values []string
+	var runs []struct {
+		Server, Namespace, Key string
+		FencingToken           int64
+	}
 	for {
 		name, value, _ := strings.Cut(strings.Join(r.line(), " "), "=")
+		if name == "FORRST_LOCK_RUNS" {
+			if err := json.Unmarshal([]byte(value), &runs); err != nil {
+				t.Errorf("%s: %v", value, err)
+			}
+		}
 		if name == "FORRST_LOCK_KEY" {
 			values = append(values, value)
 		}
@@ -72,6 +82,14 @@ func TestARunBelowAnother(t *testing.T) {
 	}
 	if !slices.Equal(values, []string{"other"}) {
 		t.Errorf("the keys are %q", values)
+	}
+	if len(runs) != 2 || runs[0].Key != key || runs[1].Key != "other" || runs[0].FencingToken <= 0 || runs[1].FencingToken <= runs[0].FencingToken {
+		t.Errorf("the runs are %+v, want both, the outermost first", runs)
+	}
+	for _, each := range runs {
+		if each.Server != service.url || each.Namespace != "" { // that of the caller
+			t.Errorf("a run at %q in namespace %q", each.Server, each.Namespace)
+		}
 	}
 	r.wantEnd(0)
 	service.wantFree(t)
