@@ -10,6 +10,7 @@ import (
 
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/test/support/golden"
 )
 
@@ -57,6 +58,22 @@ func TestEveryDurationIsOfOneGrammar(t *testing.T) {
 	}
 	if found == 0 {
 		t.Error("no flag was found")
+	}
+}
+
+func TestEveryWaitMayBeForever(t *testing.T) {
+	for name, flag := range map[string]string{"run": "wait", "acquire": "wait", "wait": "timeout"} {
+		root := New(session.New(session.Options{Clock: clocktesting.NewFakeClock(now)}))
+		command, args, err := root.Find([]string{name, "backup", "--" + flag, "forever"})
+		if err != nil || command.Name() != name {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := command.ParseFlags(args); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := command.Flags().Lookup(flag).Value.String(); got != lock.WaitForever.String() {
+			t.Errorf("%s --%s forever is %s", name, flag, got)
+		}
 	}
 }
 

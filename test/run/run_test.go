@@ -160,17 +160,26 @@ func TestABusyLock(t *testing.T) {
 			service.start(t, append(append([]string{key}, test.flags...), "--", "sh", "-c", "echo started")...).wantEnd(test.status, test.text)
 		})
 	}
-	t.Run("it becomes free", func(t *testing.T) {
-		waiting := make(chan struct{})
-		service.SetHooks(hookWaiting(waiting))
-		r := service.start(t, key, "--", "echo", "started")
-		<-waiting
-		release()
-		if got := r.line()[0]; got != "started" {
-			t.Errorf("got %q", got)
+	for index, flags := range [][]string{nil, {"--wait", "forever"}} {
+		if index > 0 {
+			release = occupy(t, service)
 		}
-		r.wantEnd(0)
-	})
+		t.Run(strings.Join(append([]string{"it becomes free"}, flags...), " "), func(t *testing.T) {
+			waiting := make(chan struct{})
+			service.SetHooks(hookWaiting(waiting))
+			r := service.start(t, append(append([]string{key}, flags...), "--", "echo", "started")...)
+			select {
+			case <-waiting:
+			case <-time.After(patience):
+				t.Fatal("it does not wait")
+			}
+			release()
+			if got := r.line()[0]; got != "started" {
+				t.Errorf("got %q", got)
+			}
+			r.wantEnd(0)
+		})
+	}
 }
 
 func TestASignalEndsTheWait(t *testing.T) {
