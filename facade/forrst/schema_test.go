@@ -31,7 +31,7 @@ func conforms(shape *schema.Schema, value any) bool {
 	case string:
 		return textConforms(shape, value)
 	case float64:
-		return (shape.Minimum == nil || value >= float64(*shape.Minimum)) &&
+		return (shape.Minimum == nil || value >= float64(*shape.Minimum)) && (shape.Maximum == nil || value <= float64(*shape.Maximum)) &&
 			(shape.ExclusiveMinimum == nil || value > float64(*shape.ExclusiveMinimum))
 	case []any:
 		return shape.Items == nil || !slices.ContainsFunc(value, func(element any) bool { return !conforms(shape.Items, element) })
@@ -129,10 +129,11 @@ func TestSchemasOfArgumentsAgreeWithTheChecks(t *testing.T) {
 		"forrst.locks.status":       {`"key":"lock:k"`, `"key":"lock:k","future":1`, `"key":false`, ``},
 		wire.Renew:                  {full, full + `,"ttl":{"value":"1.5"}`, full + `,"ttl":{"value":0}`, full + `,"ttl":{"value":1,"unit":"weeks"}`, full + `,"ttl":{}`, full + `,"ttl":5`},
 		wire.List:                   {``, `"owner":"o"`, `"owner":""`, `"owner":1`},
-		wire.ListWaiters:            {``, `"key":"lock:k"`, `"key":""`, `"key":1`, `"limit":500`, `"limit":0`, `"limit":"x"`},
+		wire.ListWaiters:            {``, `"key":"lock:k"`, `"key":""`, `"key":1`, `"limit":500`, `"limit":501`, `"limit":0`, `"limit":"x"`},
 		wire.Acquire: {
 			`"key":"a"`, `"key":"a","ttl":{"value":1,"unit":"day"}`, `"key":"a","scope":"global"`, `"key":"a","scope":"local"`, `"key":"a","scope":"function","function":"f"`,
 			`"key":"a","block":{"value":0}`, `"key":"a","block":{"value":-1}`, `"key":"a","block":{"value":"x"}`, `"key":"a","reason":"r"`, `"ttl":{"value":1}`, `"key":""`,
+			`"key":"a","priority":-2147483648`, `"key":"a","priority":2147483648`, `"key":"a","ttl":{"value":"0.0"}`, `"key":"a","ttl":{"value":"0.01"}`,
 		},
 		"forrst.health":   {``, `"component":"self"`, `"component":1`, `"component":""`, `"include_details":false`, `"include_details":0`},
 		"forrst.describe": {``, `"function":"forrst.ping"`, `"function":""`, `"function":{}`, `"include_schema":"no"`},

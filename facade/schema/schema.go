@@ -12,6 +12,7 @@ type Schema struct {
 	MaxLength        int               `json:"maxLength,omitempty"`
 	Enum             []any             `json:"enum,omitempty"`
 	Minimum          *int              `json:"minimum,omitempty"`
+	Maximum          *int              `json:"maximum,omitempty"`
 	ExclusiveMinimum *int              `json:"exclusiveMinimum,omitempty"`
 	Default          any               `json:"default,omitempty"`
 	Properties       map[string]Schema `json:"properties,omitempty"`
