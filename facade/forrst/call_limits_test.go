@@ -2,14 +2,19 @@ package forrst_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst"
@@ -293,6 +298,87 @@ func TestACallerAtItsRateIsToldWhenToTryAgain(t *testing.T) {
 			want("a second later", anAddress, acquire("c"), 200)
 		})
 	}
+}
+
+// readBody counts when it was read to its end.
+type readBody struct {
+	io.Reader
+
+	ends *atomic.Int32
+}
+
+func (b readBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		b.ends.Add(1)
+	}
+	return n, err
+}
+
+// The body names the function, so it is read before the call is held back. What the bodies take meanwhile is bounded.
+func TestACallerThatGoesOnIsAnsweredLateAndItsBodiesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size, begun, refused = 2000, 4, 10
+		reviewed := &fakeAccess{who: func(*http.Request) (user.Info, error) { return &user.DefaultInfo{Name: "alice"}, nil }}
+		f := newFixtureWith(t, func(config *testfacade.Settings) {
+			config.Access, config.Server.Clock = reviewed, config.Clock
+			config.Server.Limits = limits.Limits{RatePerCaller: 1, BodyBytes: (begun+refused)*size + size/2}
+		})
+		var ends atomic.Int32
+		call := func(key string) answer {
+			body := envelopeWith(wire.Acquire, arguments(`"key":"`+key+`"`), "")
+			body += strings.Repeat(" ", size-len(body))
+			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, forrst.Path, readBody{strings.NewReader(body), &ends})
+			request.Header.Set(wire.NamespaceHeader, namespace)
+			return f.serve(request)
+		}
+		for index, want := range []int{200, 200, 429} {
+			if got := call(fmt.Sprint("first-", index)); got.status != want {
+				t.Fatalf("status %d, want %d: %s", got.status, want, got.body)
+			}
+		}
+		f.locks.Calls()
+		reviewed.asked = nil
+		ends.Store(0)
+		answers, late := make(chan answer, begun), make(chan answer, refused)
+		for key := range begun { // Each has its turn within 5 s, a second after the other.
+			go func() { answers <- call(fmt.Sprint("begun-", key)) }()
+		}
+		synctest.Wait()
+		for key := range refused {
+			go func() { late <- call(fmt.Sprint("late-", key)) }()
+		}
+		synctest.Wait()
+		if got := ends.Load(); got != begun+refused {
+			t.Errorf("%d bodies were read", got)
+		}
+		if taken := f.Limiter().BodyBytes(); taken != (begun+refused)*size {
+			t.Errorf("%d bytes are counted while the calls are held back", taken)
+		} else {
+			f.wantNoRoom(call("one-more"))
+		}
+		for second := range 5 {
+			synctest.Wait()
+			if got := len(answers) + len(reviewed.asked); got != 2*min(second, begun) || len(late) > 0 {
+				t.Fatalf("after %d s %d were begun, %d reviewed and %d refused", second, len(answers), len(reviewed.asked), len(late))
+			}
+			f.clock.Step(time.Second)
+		}
+		for range begun {
+			if got := <-answers; got.status != 200 {
+				t.Errorf("begun in turn: %s", got.body)
+			}
+		}
+		for range refused {
+			f.wantProblems(<-late, 429, "RATE_LIMITED")
+		}
+		if asked := len(f.requests()); asked != begun || len(reviewed.asked) != begun {
+			t.Errorf("%d requests for locks and %d reviews, want those of the calls that were begun", asked, len(reviewed.asked))
+		}
+		if left := f.Limiter().BodyBytes(); left != 0 {
+			t.Errorf("%d bytes are still counted", left)
+		}
+	})
 }
 
 // A call that waits for a lock waits for its turn as well, and costs nothing more.
