@@ -196,7 +196,8 @@ func (s Service) describe(function Function, withSchemas bool) Function {
 	for i := range function.Arguments {
 		argument := &function.Arguments[i]
 		if s.NeedsReason && function.Name == wire.ForceRelease && argument.Name == "reason" {
-			argument.Required, argument.Schema.Pattern = true, `\S`
+			// Not `\S`, which means other characters in each dialect of patterns.
+			argument.Required, argument.Schema.Pattern = true, `[^\s\v\x85\p{Z}]`
 		}
 		if !withSchemas {
 			argument.Schema = schema.Schema{}
