@@ -66,7 +66,7 @@ var callsOfClients = []pairs.Call[reservation]{
 		Prepare: request(http.MethodDelete, flagLockPath, "", true),
 	},
 	{
-		Name: "forced release", Answers: pairs.Answers{Ended: "204", Others: []string{"404"}}, IsAlone: true,
+		Name: "forced release", Answers: pairs.Answers{Ended: "204", Others: []string{"404"}, EndsNext: true},
 		Prepare: forced(func(reservation) []lock.Precondition { return nil }),
 	},
 	{
@@ -123,9 +123,9 @@ func describeClients(start func(ctx context.Context) replicas) {
 		granted := bodyOf[lockhttp.Lock](answer)
 		return through(reservation{namespace: started.namespace, token: granted.LockToken, fencingToken: granted.FencingToken}, 0), answer
 	}
-	release := func(ctx context.Context, held reservation) {
+	release := func(ctx context.Context, held reservation, status int) {
 		GinkgoHelper()
-		Expect(services[0].do(ctx, http.MethodDelete, flagLockPath, "", "X-Lock-Token", held.token).Code).To(Equal(http.StatusNoContent))
+		Expect(services[0].do(ctx, http.MethodDelete, flagLockPath, "", "X-Lock-Token", held.token).Code).To(Equal(status))
 	}
 	pairs.Declare(&pairs.Subject[reservation]{
 		Acquire: func(ctx context.Context, round int) reservation {
@@ -135,20 +135,22 @@ func describeClients(start func(ctx context.Context) replicas) {
 			return held
 		},
 		Elsewhere: func(held reservation) reservation { return through(held, held.round%2) },
-		Wait: func(ctx context.Context, _ reservation) func() {
+		Wait: func(ctx context.Context, _ reservation) func(bool) {
 			before := started.waiting()
-			waited := make(chan func(), 1)
+			waited := make(chan reservation, 1)
 			go func() {
 				defer close(waited)
 				defer GinkgoRecover()
 				next, answer := acquire(ctx, waits)
 				Expect(answer.Code).To(Equal(http.StatusCreated), "%s", answer.Body)
-				waited <- func() { release(ctx, next) }
+				waited <- next
 			}()
 			Eventually(started.waiting).WithContext(ctx).WithTimeout(answer).Should(Equal(before + 1))
-			return func() { (<-waited)() }
+			return func(hasEnded bool) {
+				release(ctx, <-waited, map[bool]int{false: http.StatusNoContent, true: http.StatusGone}[hasEnded])
+			}
 		},
-		Release: release,
+		Release: func(ctx context.Context, held reservation) { release(ctx, held, http.StatusNoContent) },
 		End: func(ctx context.Context, _ reservation, _ string) {
 			Expect(services[1].do(ctx, http.MethodGet, flagLockPath, "").Code).To(Equal(http.StatusNotFound))
 		},

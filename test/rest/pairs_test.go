@@ -26,6 +26,17 @@ func release(ctx context.Context, held grant, headers ...string) string {
 	return answered(held.alice.do(ctx, http.MethodDelete, "/"+held.key, "", append(headers, "X-Lock-Token", held.token)...).status)
 }
 
+func renew(ctx context.Context, held grant, headers ...string) string {
+	GinkgoHelper()
+	return answered(held.alice.do(ctx, http.MethodPut, "/"+held.key, `{"ttl_seconds":60}`, append(headers, "X-Lock-Token", held.token)...).status)
+}
+
+// repeat sends the request again that has acquired the lock.
+func repeat(ctx context.Context, held grant, body string) string {
+	GinkgoHelper()
+	return answered(held.alice.do(ctx, http.MethodPost, "/"+held.key, body, "Idempotency-Key", held.idempotencyKey).status)
+}
+
 func force(ctx context.Context, held grant, parameters string) string {
 	GinkgoHelper()
 	return answered(held.breaker.do(ctx, http.MethodDelete, "/"+held.key+"?force=true&reason=stuck"+parameters, "").status)
@@ -50,7 +61,7 @@ var calls = []pairs.Call[grant]{
 		Prepare: pairs.Direct(func(ctx context.Context, held grant) string { return release(ctx, held, "If-Match", held.etag) }),
 	},
 	{
-		Name: "forced release", Answers: pairs.Answers{Ended: noContent, Others: []string{notFound}}, IsAlone: true,
+		Name: "forced release", Answers: pairs.Answers{Ended: noContent, Others: []string{notFound, isChanged}, EndsNext: true},
 		Prepare: pairs.Direct(func(ctx context.Context, held grant) string { return force(ctx, held, "") }),
 	},
 	{
@@ -60,7 +71,7 @@ var calls = []pairs.Call[grant]{
 		}),
 	},
 	{
-		Name: "forced release through the Forrst door", Answers: pairs.Answers{Ended: noContent, Others: []string{notFound}}, IsAlone: true,
+		Name: "forced release through the Forrst door", Answers: pairs.Answers{Ended: noContent, Others: []string{notFound}, EndsNext: true},
 		Prepare: pairs.Direct(func(ctx context.Context, held grant) string {
 			_, code := held.breaker.callForrst(ctx, "urn:cline:forrst:ext:atomic-lock:fn:force-release", fmt.Sprintf(`{"key":"lock:%s","reason":"stuck"}`, held.key))
 			switch code {
@@ -73,15 +84,21 @@ var calls = []pairs.Call[grant]{
 		}),
 	},
 	{
-		Name: "renewal", Answers: pairs.Answers{Others: []string{ok, gone}},
-		Prepare: pairs.Direct(func(ctx context.Context, held grant) string {
-			return answered(held.alice.do(ctx, http.MethodPut, "/"+held.key, `{"ttl_seconds":60}`, "X-Lock-Token", held.token).status)
-		}),
+		Name: "renewal", Answers: pairs.Answers{Changed: ok, Others: []string{ok, gone}},
+		Prepare: pairs.Direct(func(ctx context.Context, held grant) string { return renew(ctx, held) }),
 	},
 	{
-		Name: "repeated request", Answers: pairs.Answers{Others: []string{created, gone, isHeld}}, IsAlone: true,
+		Name: "conditional renewal", Answers: pairs.Answers{Missed: isChanged, Changed: ok, Others: []string{ok, gone}},
+		Prepare: pairs.Direct(func(ctx context.Context, held grant) string { return renew(ctx, held, "If-Match", held.etag) }),
+	},
+	{
+		Name: "repeated request", Answers: pairs.Answers{Took: created, Changed: created, Others: []string{created, gone, isHeld}}, IsAlone: true,
+		Prepare: pairs.Direct(func(ctx context.Context, held grant) string { return repeat(ctx, held, `{"ttl_seconds":60}`) }),
+	},
+	{
+		Name: "repeated request that waits", Answers: pairs.Answers{Took: created, Changed: created, Others: []string{created, gone}}, IsAlone: true,
 		Prepare: pairs.Direct(func(ctx context.Context, held grant) string {
-			return answered(held.alice.do(ctx, http.MethodPost, "/"+held.key, `{"ttl_seconds":60}`, "Idempotency-Key", held.idempotencyKey).status)
+			return repeat(ctx, held, `{"ttl_seconds":60,"wait_seconds":30}`)
 		}),
 	},
 	{
@@ -108,7 +125,7 @@ var _ = Describe("Two calls at once about a grant", func() {
 			held.token, held.fencingToken, held.etag = described.LockToken, *described.FencingToken, answered.header.Get("ETag")
 			return held
 		},
-		Wait: func(ctx context.Context, held grant) func() {
+		Wait: func(ctx context.Context, held grant) func(bool) {
 			waited := make(chan answer, 1)
 			go func() {
 				defer close(waited)
@@ -117,11 +134,11 @@ var _ = Describe("Two calls at once about a grant", func() {
 			}()
 			Eventually(func() string { return string(alice.do(ctx, http.MethodGet, "/"+held.key+"/waiters", "").body) }).
 				WithTimeout(patience).Should(ContainSubstring("bob"))
-			return func() {
+			return func(hasEnded bool) {
 				got := <-waited
 				Expect(got.status).To(Equal(http.StatusCreated), "%s", got.body)
 				held := grant{alice: bob, key: held.key, token: got.lock().LockToken}
-				Expect(release(ctx, held)).To(Equal(noContent))
+				Expect(release(ctx, held)).To(Equal(map[bool]string{false: noContent, true: gone}[hasEnded]))
 			}
 		},
 		Release: func(ctx context.Context, held grant) { Expect(release(ctx, held)).To(Equal(noContent)) },

@@ -96,7 +96,7 @@ func (h handheld) askFree(ctx context.Context, by person, args ...string) (call 
 }
 
 // waitFor has the other person wait for the lock. Granted releases it.
-func (h handheld) waitFor(ctx context.Context) (granted func()) {
+func (h handheld) waitFor(ctx context.Context) (granted func(hasEnded bool)) {
 	GinkgoHelper()
 	waiter, errOut, ended := person{home(), h.other.identity}, &lockedBuffer{}, make(chan string, 1)
 	go func() {
@@ -105,10 +105,10 @@ func (h handheld) waitFor(ctx context.Context) (granted func()) {
 		ended <- h.run(ctx, waiter, strings.NewReader(""), errOut, "acquire", h.key, "--wait", "1m")
 	}()
 	Eventually(errOut.String).WithContext(ctx).WithTimeout(timeout).Should(ContainSubstring("waiting: "))
-	return func() {
+	return func(hasEnded bool) {
 		GinkgoHelper()
 		Expect(<-ended).To(Equal(done), errOut.String())
-		Expect(h.do(ctx, waiter, "release", h.key)).To(Equal(done))
+		Expect(h.do(ctx, waiter, "release", h.key)).To(Equal(map[bool]string{false: done, true: notHeld}[hasEnded]))
 	}
 }
 
@@ -252,7 +252,7 @@ var _ = Describe("Two commands at once about a grant", func() {
 		GinkgoHelper()
 		Expect(held.do(ctx, held.holder, append([]string{"release", held.key}, held.proof...)...)).To(Equal(done))
 	}
-	wait := func(ctx context.Context, held handheld) func() { return held.waitFor(ctx) }
+	wait := func(ctx context.Context, held handheld) func(bool) { return held.waitFor(ctx) }
 
 	Describe("that was acquired from the API server", func() {
 		var common handheld
@@ -318,7 +318,7 @@ var _ = Describe("Two commands at once about a grant", func() {
 				return held
 			},
 			Elsewhere: func(held handheld) handheld { return through(held, []string{closed, rival}[held.round%2]) },
-			Wait: func(ctx context.Context, held handheld) func() {
+			Wait: func(ctx context.Context, held handheld) func(bool) {
 				granted := held.waitFor(ctx)
 				Eventually(func() string {
 					_, waiters := held.askREST(ctx, held.holder, http.MethodGet, "/waiters", "")

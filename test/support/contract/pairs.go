@@ -53,8 +53,10 @@ func describePairs(s *subject) {
 		{Name: "release", Answers: released, Prepare: call(func(ctx context.Context, backend lock.Backend, held grantOfAlice) error {
 			return backend.Release(ctx, s.Namespace, fullKey, lock.Proof{Owner: held.owner})
 		})},
-		// It may rightly end the grant of the caller that waited.
-		{Name: "forced release", Answers: forced, IsAlone: true, Prepare: call(func(ctx context.Context, backend lock.Backend, _ grantOfAlice) error {
+		{Name: "release of the grant", Answers: released, Prepare: call(func(ctx context.Context, backend lock.Backend, held grantOfAlice) error {
+			return backend.Release(ctx, s.Namespace, fullKey, lock.Proof{Owner: held.owner, FencingToken: held.fencingToken})
+		})},
+		{Name: "forced release", Answers: pairs.Answers{Ended: succeeded, Others: []string{free}, EndsNext: true}, Prepare: call(func(ctx context.Context, backend lock.Backend, _ grantOfAlice) error {
 			return backend.ForceRelease(ctx, s.Namespace, fullKey, "maintenance")
 		})},
 		{Name: "forced release of the grant", Answers: forced, Prepare: call(func(ctx context.Context, backend lock.Backend, held grantOfAlice) error {
@@ -78,6 +80,17 @@ func describePairs(s *subject) {
 				Expect(s.release(ctx, another)).To(Succeed())
 			},
 		},
+		{
+			Name: "repeated acquire", Answers: pairs.Answers{Took: succeeded, Others: []string{lock.ErrHeld.Error()}},
+			Prepare: call(func(ctx context.Context, backend lock.Backend, held grantOfAlice) error {
+				_, err := backend.Acquire(ctx, s.Namespace, by(held.owner))
+				return err
+			}),
+			GiveBack: func(ctx context.Context, held grantOfAlice) {
+				s.expectHeldBy(ctx, held.owner)
+				Expect(s.release(ctx, held.owner)).To(Succeed())
+			},
+		},
 	})
 }
 
@@ -94,11 +107,15 @@ func (s *subject) pairs() *pairs.Subject[grantOfAlice] {
 			}
 			return held
 		},
-		Wait: func(ctx context.Context, held grantOfAlice) func() {
+		Wait: func(ctx context.Context, held grantOfAlice) func(bool) {
 			next := fmt.Sprint(bob, held.round)
 			waiting := s.queue(ctx, next)
-			return func() {
+			return func(hasEnded bool) {
 				waiting.granted()
+				if hasEnded {
+					expectRefusal(s.release(ctx, next), lock.ErrNotHeld)
+					return
+				}
 				Expect(s.release(ctx, next)).To(Succeed())
 			}
 		},

@@ -29,7 +29,8 @@ type Call[G any] struct {
 	Prepare func(ctx context.Context, held G) (call func() string)
 	// GiveBack releases the lock that a call has got, which has answered with Took. Nil if the lock may stay held.
 	GiveBack func(ctx context.Context, held G)
-	// IsAlone says that the call is not made beside a waiting caller: it may rightly end the next grant, or get it.
+	// IsAlone says that the call is not made beside a waiting caller: it may rightly get the next grant, or end
+	// it and be recorded for that.
 	IsAlone bool
 	// IsOnce says that the call cannot be made twice.
 	IsOnce bool
@@ -50,8 +51,8 @@ type Subject[G any] struct {
 	// means the same way.
 	Elsewhere func(held G) G
 	// Wait has another caller wait for the lock, and returns when it does. Granted fails unless that caller gets the lock, and
-	// releases it.
-	Wait func(ctx context.Context, held G) (granted func())
+	// releases it. If a call hasEnded that grant, it fails unless the release is told so.
+	Wait func(ctx context.Context, held G) (granted func(hasEnded bool))
 	// Release releases a grant that no call has ended, and fails unless it is told so.
 	Release func(ctx context.Context, held G)
 	// End is called at the end of a round with the name of the call that ended the grant, or an empty name. Nil does nothing.
@@ -99,7 +100,7 @@ func (s *Subject[G]) makeAtOnce(ctx context.Context, round int, random *rand.Ran
 	if s.Elsewhere != nil {
 		elsewhere = s.Elsewhere(held)
 	}
-	granted := func() {}
+	granted := func(bool) {}
 	if hasWaiter {
 		granted = s.Wait(ctx, held)
 	}
@@ -120,7 +121,7 @@ func (s *Subject[G]) makeAtOnce(ctx context.Context, round int, random *rand.Ran
 	both.Wait()
 
 	what := fmt.Sprintf("round %d: %s: %s; %s: %s; %s later: %s", round, first.Name, answers[0], second.Name, answers[1], calls[later].Name, late)
-	ender, err := judge([2]Answers{first.Answers, second.Answers}, answers)
+	told, err := judge([2]Answers{first.Answers, second.Answers}, answers, hasWaiter)
 	Expect(err).NotTo(HaveOccurred(), what)
 	for index, each := range calls {
 		if each.Took != "" && answers[index] == each.Took && each.GiveBack != nil {
@@ -128,12 +129,12 @@ func (s *Subject[G]) makeAtOnce(ctx context.Context, round int, random *rand.Ran
 		}
 	}
 	name := ""
-	if ender == nobody {
+	if told.ender == nobody {
 		s.Release(ctx, held)
 	} else {
-		name = calls[ender].Name
+		name = calls[told.ender].Name
 	}
-	granted()
+	granted(told.isNextEnded)
 	if s.End != nil {
 		s.End(ctx, held, name)
 	}
