@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -99,37 +100,45 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 		finish(ctx, waiting)
 	})
 
-	It("tells Jobs that the one before them has no pods, which keeps the lock", func(ctx context.Context) {
-		none := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}
-		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "no-pods"}, Spec: corev1.ResourceQuotaSpec{Hard: none}}
-		Expect(admin.Create(ctx, quota)).To(Succeed())
-		quota.Status = corev1.ResourceQuotaStatus{Hard: none, Used: none}
-		Expect(admin.Status().Update(ctx, quota)).To(Succeed())
-		now := &testenv.SteppedClock{}
-		startReplicaWith(ctx, leadership.Always(), now)
-		// Its lock must outlast the steps.
-		holder, next := createTwo(ctx, namespace, "key", annotated(v1alpha1.LockTTLAnnotation, "1h"))
-		Eventually(eventsOf(ctx, holder)).Should(ContainSubstring("Warning FailedCreate"))
-		const without = "on behalf of Job key, which was started and has no pods: see its events"
-		steps := 0
-		Eventually(func() string {
-			now.Step(10 * time.Second)
-			steps++
-			annotate(ctx, next.Name, fmt.Sprint("example.com/touched=", steps))
-			return eventsOf(ctx, next)()
-		}).Should(MatchRegexp("Warning LockHolderWithoutPods: Waits at place 1 of 1: .*" + without))
-		Eventually(waitingNote(ctx, next)).Should(HaveSuffix(without))
+	DescribeTable("tells Jobs that the one before them has no pods, which keeps the lock",
+		func(ctx context.Context, prevent func(ctx context.Context, namespace string) obstacle, details string, why OmegaMatcher) {
+			prevented := prevent(ctx, namespace)
+			now := &testenv.SteppedClock{}
+			startReplicaWith(ctx, leadership.Always(), now)
+			// Its lock must outlast the steps.
+			holder, next := createTwo(ctx, namespace, "key", annotated(v1alpha1.LockTTLAnnotation, "1h"), prevented.change)
+			Eventually(func() *bool { return read(ctx, holder).Spec.Suspend }).Should(HaveValue(BeFalse()))
+			shown := func() *portrait.Portrait {
+				GinkgoHelper()
+				return (&portrait.Gatherer{Cluster: admin, Now: time.Now}).GatherHolder(ctx, lockOf(ctx, namespace, "key"))
+			}
+			Eventually(func() string { return portrait.Printer{}.WhyNoPods(shown()) }).Should(why)
+			const without = "on behalf of Job key, which was started and has no pods: see its events"
+			steps := 0
+			Eventually(func() string {
+				now.Step(10 * time.Second)
+				steps++
+				annotate(ctx, next.Name, fmt.Sprint("example.com/touched=", steps))
+				return eventsOf(ctx, next)()
+			}).Should(MatchRegexp("Warning LockHolderWithoutPods: Waits at place 1 of 1: .*" + without))
+			Eventually(waitingNote(ctx, next)).Should(HaveSuffix(without))
+			Expect(portrait.Printer{}.Alive(shown())).To(HaveExactElements(And(
+				HavePrefix("started, has no Pods: Job key is Running, pods: 0 active"), HaveSuffix(details))))
 
-		shown := (&portrait.Gatherer{Cluster: admin, Now: time.Now}).GatherHolder(ctx, lockOf(ctx, namespace, "key"))
-		Expect(portrait.Printer{}.Alive(shown)).To(HaveExactElements(HavePrefix("started, has no Pods: Job key is Running, pods: 0 active")))
-		Expect(portrait.Printer{}.WhyNoPods(shown)).To(And(ContainSubstring("FailedCreate: Error creating: pods "), ContainSubstring("exceeded quota: no-pods")))
-
-		Expect(holderOf(ctx, namespace, "key")()).To(Equal(holder.UID))
-		Expect(admin.Delete(ctx, quota)).To(Succeed())
-		Eventually(isRunning(ctx, holder)).WithTimeout(5 * time.Minute).Should(BeTrue()) // The Job controller tries less and less often.
-		finish(ctx, holder)
-		finish(ctx, next)
-	})
+			Expect(holderOf(ctx, namespace, "key")()).To(Equal(holder.UID))
+			prevented.end(ctx)
+			Eventually(isRunning(ctx, holder)).WithTimeout(5 * time.Minute).Should(BeTrue()) // The Job controller tries less and less often.
+			finish(ctx, holder)
+			finish(ctx, next)
+			Expect(startsOf(namespace)).To(Equal([]string{"key", "key-next"}))
+		},
+		Entry("for a quota", noPodsByQuota, "", And(ContainSubstring("FailedCreate: Error creating: pods "), ContainSubstring("exceeded quota: no-pods"))),
+		// The API server of the tests does not ask for service accounts, which nothing makes here. It refuses pods alike that name
+		// another object which is missing.
+		Entry("for a missing object, such as a service account", noPodsByName, "",
+			And(ContainSubstring("FailedCreate: Error creating: pods "), ContainSubstring("no PriorityClass with name "))),
+		Entry("since it is to have none", noPodsByItself, "spec.parallelism is 0", BeEmpty()),
+	)
 
 	It("follows changes of priorities", func(ctx context.Context) {
 		startOperator(ctx)
@@ -235,6 +244,42 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 		Expect(startsOfKey(namespace, "billing")).To(Equal([]string{"first", "second"}))
 	})
 })
+
+// obstacle keeps a Job that is changed so from having pods, until it ends.
+type obstacle struct {
+	change change
+	end    func(ctx context.Context)
+}
+
+func noPodsByQuota(ctx context.Context, namespace string) obstacle {
+	GinkgoHelper()
+	none := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "no-pods"}, Spec: corev1.ResourceQuotaSpec{Hard: none}}
+	Expect(admin.Create(ctx, quota)).To(Succeed())
+	quota.Status = corev1.ResourceQuotaStatus{Hard: none, Used: none}
+	Expect(admin.Status().Update(ctx, quota)).To(Succeed())
+	return obstacle{func(*batchv1.Job) {}, func(ctx context.Context) {
+		GinkgoHelper()
+		Expect(admin.Delete(ctx, quota)).To(Succeed())
+	}}
+}
+
+func noPodsByName(_ context.Context, namespace string) obstacle {
+	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: namespace}, Value: 1}
+	return obstacle{func(job *batchv1.Job) { job.Spec.Template.Spec.PriorityClassName = class.Name }, func(ctx context.Context) {
+		GinkgoHelper()
+		Expect(admin.Create(ctx, class)).To(Succeed())
+		DeferCleanup(func(ctx context.Context) { Expect(admin.Delete(ctx, class)).To(Succeed()) })
+	}}
+}
+
+func noPodsByItself(_ context.Context, namespace string) obstacle {
+	return obstacle{counted(0, new(int32(1))), func(ctx context.Context) {
+		GinkgoHelper()
+		_, err := kubectl.Run(ctx, "", "patch", "job", "key", "-n", namespace, "--type=merge", "-p", `{"spec":{"parallelism":1}}`)
+		Expect(err).NotTo(HaveOccurred())
+	}}
+}
 
 // waitingJobs returns what the metric says of a namespace.
 func waitingJobs(gate prometheus.Collector, namespace string) float64 {
