@@ -23,7 +23,7 @@ import (
 )
 
 var _ = Describe("The runbook for an operator that is away while Jobs wait", func() {
-	DescribeTable("runs one Job by hand under its lock, and the others when the operator is back", func(ctx context.Context, end string, change func(*batchv1.Job)) {
+	DescribeTable("runs one Job by hand under its lock, and the others when the operator is back", func(ctx context.Context, end string, isInTheWay bool, change func(*batchv1.Job)) {
 		namespace := environment.Namespace(ctx, "away-")
 		takeAway(ctx, controllers)
 		hurried := createJob(ctx, namespace, "billing-report", "2s", change)
@@ -41,7 +41,19 @@ var _ = Describe("The runbook for an operator that is away while Jobs wait", fun
 		token := tokenOf(ctx, lock)
 		Expect(lock.Spec.Holder).To(Equal(root.Name))
 		Expect(book.run(ctx, root, "get pods")).To(MatchRegexp(`billing-report +billing:report +true`))
-		Expect(book.run(ctx, root, "kubectl patch --local")).To(MatchRegexp(`(?m)^.*\b` + end + `$`))
+		const copied = "kubectl patch --local"
+		if isInTheWay {
+			// A copy of before, which does not end. The commands tell of it, and do not wait for its end.
+			left := createJob(ctx, namespace, "billing-report-by-hand", "1s", func(job *batchv1.Job) {
+				job.Labels, job.Annotations, job.Spec.Suspend = map[string]string{v1alpha1.LockLabel: "false"}, nil, new(true)
+			})
+			Expect(book.fail(ctx, root, copied)).To(ContainSubstring(`"billing-report-by-hand" already exists`))
+			Expect(startsOf(namespace)).To(BeEmpty())
+			Expect(root.Client.Delete(ctx, left, client.PropagationPolicy(metav1.DeletePropagationBackground))).To(Succeed())
+			Eventually(exists).WithContext(ctx).WithArguments(left).Should(BeFalse())
+			book.again()
+		}
+		Expect(book.run(ctx, root, copied)).To(MatchRegexp(`(?m)^.*\b` + end + `$`))
 		Expect(startsOf(namespace)).To(Equal([]string{"billing-report-by-hand"}))
 		Expect(node.Starts()).To(ContainElement(HaveField("Token", strconv.FormatInt(token, 10))))
 
@@ -58,9 +70,10 @@ var _ = Describe("The runbook for an operator that is away while Jobs wait", fun
 		Eventually(hasEnded).WithContext(ctx).WithTimeout(patience).WithArguments(other).Should(BeTrue())
 		Expect(book.run(ctx, root, "get jobs --namespace")).To(MatchRegexp(`other +Complete`))
 	},
-		Entry("which succeeds", SpecTimeout(specTimeout), "Complete", func(*batchv1.Job) {}),
-		Entry("which fails", SpecTimeout(specTimeout), "Failed", func(job *batchv1.Job) { job.Spec.Template.Annotations[kubelet.Fails] = "true" }),
-		Entry("whose Pods have its label", SpecTimeout(specTimeout), "Complete", func(job *batchv1.Job) {
+		Entry("which succeeds", SpecTimeout(specTimeout), "Complete", false, func(*batchv1.Job) {}),
+		Entry("whose copy cannot be created at first", SpecTimeout(specTimeout), "Complete", true, func(*batchv1.Job) {}),
+		Entry("which fails", SpecTimeout(specTimeout), "Failed", false, func(job *batchv1.Job) { job.Spec.Template.Annotations[kubelet.Fails] = "true" }),
+		Entry("whose Pods have its label", SpecTimeout(specTimeout), "Complete", false, func(job *batchv1.Job) {
 			job.Spec.Template.Labels = map[string]string{v1alpha1.LockLabel: "true"}
 		}),
 	)
@@ -133,12 +146,6 @@ var _ = Describe("The runbook for a namespace that does not terminate", func() {
 		addFinalizer(ctx, archived)
 		takeAway(ctx, controllers)
 		Expect(root.Client.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})).To(Succeed())
-		isDeleted := func(object client.Object) func(context.Context) *metav1.Time {
-			return func(ctx context.Context) *metav1.Time {
-				Expect(exists(ctx, object)).To(BeTrue())
-				return object.GetDeletionTimestamp()
-			}
-		}
 		Eventually(isDeleted(&pods.Items[0])).WithContext(ctx).WithTimeout(patience).ShouldNot(BeNil())
 
 		book := openRunbook("A namespace does not terminate", "payments", namespace, lockName, archived.Name)
@@ -154,7 +161,46 @@ var _ = Describe("The runbook for a namespace that does not terminate", func() {
 		Expect(exists(ctx, archived)).To(BeFalse())
 		book.run(ctx, root, "kubectl wait")
 	})
+
+	It("lets it go for who may force a release, when the operator stays away", SpecTimeout(specTimeout), func(ctx context.Context) {
+		namespace := environment.Namespace(ctx, "left-")
+		started := createJob(ctx, namespace, "started", "forever")
+		Eventually(func() []string { return startsOf(namespace) }).Should(HaveLen(1))
+		takeAway(ctx, controllers)
+		waiting := createJob(ctx, namespace, "billing-report", "1s")
+		Expect(root.Client.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})).To(Succeed())
+		// No pod is left then.
+		for _, job := range []*batchv1.Job{started, waiting} {
+			Eventually(isDeleted(job)).WithContext(ctx).WithTimeout(patience).ShouldNot(BeNil())
+		}
+
+		book := openRunbook("A namespace does not terminate", "payments", namespace)
+		Expect(book.run(ctx, root, "get namespace")).To(And(
+			MatchRegexp(`Job +billing-report .*`+v1alpha1.LockFinalizer), MatchRegexp(`Job +started .*`+v1alpha1.LockFinalizer), Not(MatchRegexp("(?m)^Pod +"))))
+		for range 3 { // The operator is not brought back, no pod is left, and no lock has a finalizer.
+			book.postpone()
+		}
+		const take = "$deleteFromPrimitiveList/finalizers"
+		Expect(book.runQuoted(ctx, deployer, take)).To(ContainSubstring("force-release"), "it is a warning")
+		Expect(exists(ctx, waiting)).To(BeTrue())
+		Expect(waiting.Finalizers).To(ContainElement(v1alpha1.LockFinalizer))
+		for _, job := range []*batchv1.Job{waiting, started} {
+			book.runQuoted(ctx, root, take, "billing-report", job.Name)
+			Eventually(exists).WithContext(ctx).WithTimeout(patience).WithArguments(job).Should(BeFalse())
+		}
+		book.run(ctx, root, "kubectl wait")
+		Expect(startsOf(namespace)).To(Equal([]string{"started"}))
+	})
 })
+
+// isDeleted returns when the object was deleted that exists still.
+func isDeleted(object client.Object) func(context.Context) *metav1.Time {
+	return func(ctx context.Context) *metav1.Time {
+		GinkgoHelper()
+		Expect(exists(ctx, object)).To(BeTrue())
+		return object.GetDeletionTimestamp()
+	}
+}
 
 var _ = Describe("The runbook for a namespace with many locks that terminates slowly", func() {
 	It("ends it at once by leaving it out of the audit", SpecTimeout(specTimeout), func(ctx context.Context) {

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -19,10 +20,15 @@ import (
 // commands is a block of shell commands of a document.
 var commands = regexp.MustCompile("(?s)\n```sh\n(.*?\n)```\n")
 
+// quoted is a command in the text of a document.
+var quoted = regexp.MustCompile("`(kubectl [^`]+)`")
+
 // runbook is a section of docs/runbooks.md, whose blocks of commands are run in their order.
 type runbook struct {
 	blocks []string
 	done   int
+	// quotes are the commands in its text.
+	quotes []string
 	names  *strings.Replacer
 }
 
@@ -40,6 +46,9 @@ func openRunbook(heading string, pairs ...string) *runbook {
 	opened := &runbook{names: strings.NewReplacer(pairs...)}
 	for _, block := range commands.FindAllStringSubmatch(section, -1) {
 		opened.blocks = append(opened.blocks, block[1])
+	}
+	for _, quote := range quoted.FindAllStringSubmatch(commands.ReplaceAllString(section, "\n"), -1) {
+		opened.quotes = append(opened.quotes, quote[1])
 	}
 	DeferCleanup(func() {
 		if !CurrentSpecReport().Failed() {
@@ -62,6 +71,21 @@ func (r *runbook) run(ctx context.Context, as fixture.Identity, text string) str
 	Expect(err).NotTo(HaveOccurred(), output)
 	return output
 }
+
+// runQuoted runs the only command in the text that contains the words, as the user, and returns its output. The pairs replace more
+// names.
+func (r *runbook) runQuoted(ctx context.Context, as fixture.Identity, text string, pairs ...string) string {
+	GinkgoHelper()
+	found := slices.DeleteFunc(slices.Clone(r.quotes), func(quote string) bool { return !strings.Contains(quote, text) })
+	Expect(found).To(HaveLen(1))
+	By(found[0])
+	output, err := shell(ctx, as, strings.NewReplacer(pairs...).Replace(r.names.Replace(found[0])))
+	Expect(err).NotTo(HaveOccurred(), output)
+	return output
+}
+
+// again has the block that was run last run once more.
+func (r *runbook) again() { r.done-- }
 
 // fail is run for a block that must fail.
 func (r *runbook) fail(ctx context.Context, as fixture.Identity, text string) string {
