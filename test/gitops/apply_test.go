@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -158,6 +159,27 @@ var _ = Describe("A Lock in a repository", func() {
 		Entry("apply", "apply"),
 		Entry("apply --force, which would delete it", "apply", "--force"),
 		Entry("server-side apply as Flux does it", "apply", "--server-side", "--force-conflicts", "--field-manager=kustomize-controller"),
+	)
+
+	DescribeTable("is refused under a name that its kustomization has changed, with the one that follows from the key",
+		func(ctx context.Context, change, changed string, arguments ...string) {
+			path, name := folder("gitops:prefixed", "  owner: repository\n  ttl: 1h\n")
+			write(path, "kustomization.yaml", "resources: [manifest.yaml]\n"+change+"\n")
+			_, err := kubectl[flux].Run(ctx, "", append(arguments, "-k", path)...)
+			Expect(err).To(MatchError(ContainSubstring(`metadata.name: Invalid value: "` + changed + `": must be "` + name + `", the name that follows from the key`)))
+			for _, each := range []string{name, changed} {
+				Expect(apierrors.IsNotFound(admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: each}, &v1alpha1.Lock{}))).To(BeTrue(), each)
+			}
+
+			By("putting the prefix into the key, as docs/gitops.md says")
+			path, name = folder("shop:gitops:prefixed", "  owner: repository\n  ttl: 1h\n")
+			must(kubectl[flux].Run(ctx, "", append(arguments, "-k", path)...))
+			Expect(get(ctx, name).Spec.Key).To(Equal("shop:gitops:prefixed"))
+		},
+		Entry("namePrefix", "namePrefix: shop-", "shop-gitops--prefixed", "apply"),
+		Entry("nameSuffix", "nameSuffix: -shop", "gitops--prefixed-shop", "apply"),
+		Entry("namePrefix, as Flux applies it", "namePrefix: shop-", "shop-gitops--prefixed",
+			"apply", "--server-side", "--force-conflicts", "--field-manager=kustomize-controller"),
 	)
 
 	It("is refused on creation if another holder came in between", func(ctx context.Context) {
