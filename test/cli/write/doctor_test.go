@@ -90,6 +90,23 @@ var _ = Describe("Doctor", Serial, func() {
 		Expect(must(cluster.Admin.Kubectl.Run(ctx, "", "-n", namespace, "get", "locks"))).To(ContainSubstring("No resources"))
 	})
 
+	It("says that the type Lock is not installed, and guesses nothing of the rest", func(ctx context.Context) {
+		without := fixture.Start(ctx)
+		must(without.Admin.Kubectl.Run(ctx, "", "delete", "customresourcedefinition", "locks.forrst.dev"))
+		for message, user := range map[string]fixture.Identity{
+			"lock-operator is not installed: the cluster does not know Locks":                   without.Admin,
+			"lock-operator is not installed, or not wholly: the cluster does not serve Locks: ": without.Identity("somebody"),
+		} {
+			// The API server goes on to show the type for a moment.
+			Eventually(func(g Gomega, ctx context.Context) {
+				status, findings := examine(ctx, user, "default")
+				g.Expect(findings).To(HaveExactElements(
+					finding("api server", doctor.OK, "answers"), HaveField("Check", "clock"), finding("type Lock", doctor.Fail, message)))
+				g.Expect(status).To(Equal(200))
+			}).WithContext(ctx).WithTimeout(timeout).Should(Succeed())
+		}
+	})
+
 	It("says what a user with few rights cannot see", func(ctx context.Context) {
 		status, findings := examine(ctx, guest, "default")
 		Expect(status).To(BeZero())
