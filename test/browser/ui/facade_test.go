@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ type facade struct {
 	*locktest.Backend
 
 	t       *testing.T
+	clock   *shiftedClock
 	access  *viewers
 	address string
 	served  *httptest.Server
@@ -51,6 +53,21 @@ type facade struct {
 	// paths are those that were asked for, with their queries.
 	paths []string
 }
+
+// shiftedClock is the real clock, or so far behind it. It stamps grants.
+type shiftedClock struct {
+	clock.RealClock
+
+	behind atomic.Int64
+}
+
+// Now implements [clock.PassiveClock].
+func (c *shiftedClock) Now() time.Time {
+	return c.RealClock.Now().Add(-time.Duration(c.behind.Load()))
+}
+
+// Since implements [clock.PassiveClock].
+func (c *shiftedClock) Since(then time.Time) time.Duration { return c.Now().Sub(then) }
 
 // viewers are users by their tokens, and what each may not do, as "verb" or "verb namespace"; but what is allowed as
 // "verb namespace name". Nil means that callers are not authenticated.
@@ -83,7 +100,8 @@ func (v *viewers) Authorize(_ context.Context, who user.Info, right authorizatio
 
 func newFacade(t *testing.T, access *viewers) *facade {
 	t.Helper()
-	f := &facade{Backend: locktest.New(locktest.WithClock(clock.RealClock{})), t: t, access: access, guards: map[string][]v1alpha1.Guard{}, refs: map[string]*v1alpha1.HolderReference{}, deleting: map[string]bool{}}
+	stamps := &shiftedClock{}
+	f := &facade{Backend: locktest.New(locktest.WithClock(stamps)), t: t, clock: stamps, access: access, guards: map[string][]v1alpha1.Guard{}, refs: map[string]*v1alpha1.HolderReference{}, deleting: map[string]bool{}}
 	f.start()
 	t.Cleanup(func() { f.stop() })
 	return f
@@ -263,6 +281,14 @@ func (f *facade) hold(namespace, key, holder string, ttl time.Duration, changes 
 		f.t.Fatal(err)
 	}
 	return held
+}
+
+// holdFor acquires a lock so long ago that this much of its ttl is left.
+func (f *facade) holdFor(left time.Duration, namespace, key, holder string, ttl time.Duration, changes ...func(*rules.Acquisition)) *v1alpha1.Lock {
+	f.t.Helper()
+	f.clock.behind.Store(int64(ttl - left))
+	defer f.clock.behind.Store(0)
+	return f.hold(namespace, key, holder, ttl, changes...)
 }
 
 func (f *facade) renew(held *v1alpha1.Lock, ttl time.Duration) {

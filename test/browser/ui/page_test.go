@@ -2,6 +2,7 @@ package ui_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"testing"
@@ -21,18 +22,20 @@ func TestTheLifeOfALock(t *testing.T) {
 	s.shows(".empty", "No lock is held.")
 	s.shows(".link", "Live")
 
-	held := f.hold("shop", "billing:report", "system:serviceaccount:shop:worker", 10*time.Second, because("nightly"), standingFor("Pod", "worker-1"))
+	held := f.holdFor(48*time.Minute, "shop", "billing:report", "system:serviceaccount:shop:worker", time.Hour, because("nightly"), standingFor("Pod", "worker-1"))
 	s.shows(".lock .key", "billing:report")
 	s.shows(".lock .holder", "worker in shop")
 	s.shows(".lock .holder", "Pod worker-1 · nightly")
 	s.shows(".lock .tag", "guards 1")
 	s.shows(".activity li.acquired", "billing:report")
 
-	// The bar has run down a part, and a renewal fills it.
+	// The bar has run down a part, goes on, and is filled by a renewal.
 	const width = `new DOMMatrix(getComputedStyle(document.querySelector(".lock .bar span")).transform).a`
 	s.await(width + " < 0.9 && " + width + " > 0.3")
-	f.renew(held, 10*time.Second)
-	s.await(width + " > 0.93")
+	before := evaluate[float64](s, width)
+	s.await(fmt.Sprint(width, " < ", before))
+	f.renew(held, time.Hour)
+	s.await(width + " > 0.93") // For four minutes.
 
 	f.wait("shop", "billing:report", "alice@example.com", "bob@example.com", "carol@example.com")
 	s.await(`[...document.querySelectorAll(".lock .dots i")].map(e => e.textContent).join() === "1,2,3"`)
@@ -67,7 +70,8 @@ func TestSearchFiltersAndAddresses(t *testing.T) {
 	f.hold("shop", "b", "bob", time.Hour, because("The Release"))
 	f.hold("payments", "c/d e", "alice", 2*time.Hour)
 	f.wait("payments", "c/d e", "bob")
-	brief := f.hold("payments", "z", "carol", 10*time.Second)
+	// In eight seconds a fifth of its ttl is left: twelve minutes.
+	brief := f.holdFor(12*time.Minute+8*time.Second, "payments", "z", "carol", time.Hour)
 	s := open(t, f.url())
 	signIn(s, "secret")
 	want := func(keys ...string) {
