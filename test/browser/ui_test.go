@@ -36,6 +36,23 @@ func shown(tab context.Context, selector string) func() (string, error) {
 	}
 }
 
+// noting has the page note in each frame what such parts show, and returns what was noted. Some are there for a moment only.
+func noting(tab context.Context, selector string) func() (string, error) {
+	GinkgoHelper()
+	Expect(chromedp.Run(tab, chromedp.Evaluate[bool](`(() => {
+		const noted = (window.noted ??= {})["`+selector+`"] = new Set();
+		const look = () => {
+			for (const part of document.querySelectorAll("`+selector+`")) noted.add(part.innerText);
+			requestAnimationFrame(look);
+		};
+		look();
+		return true;
+	})()`))).To(BeTrue())
+	return func() (string, error) {
+		return chromedp.Run(tab, chromedp.Evaluate[string](`[...window.noted["`+selector+`"]].join("\n")`))
+	}
+}
+
 func click(tab context.Context, selector string) {
 	GinkgoHelper()
 	Expect(chromedp.Do(tab, chromedp.Click(chromedp.CSS(selector)))).To(Succeed())
@@ -91,9 +108,10 @@ var _ = Describe("The page", func() {
 		Eventually(shown(tab, ".link")).WithTimeout(patience).Should(ContainSubstring("Connection lost"))
 		served.start(ctx)
 		Eventually(shown(tab, ".link")).WithTimeout(patience).Should(Equal("Live"))
-		served.acquire(ctx, "page:b", `{"ttl_seconds":1}`)
-		Eventually(shown(tab, ".lock")).WithTimeout(patience).Should(ContainSubstring("page:b"))
-		Eventually(shown(tab, ".lock.over")).WithTimeout(patience).Should(And(ContainSubstring("page:b"), ContainSubstring("expired")))
+		live, over := noting(tab, ".lock:not(.over)"), noting(tab, ".lock.over")
+		served.acquire(ctx, "page:b", `{"ttl_seconds":5}`)
+		Eventually(live).WithTimeout(patience).Should(ContainSubstring("page:b"))
+		Eventually(over).WithTimeout(patience).Should(And(ContainSubstring("page:b"), ContainSubstring("expired")))
 	})
 
 	It("lets a viewer do what its roles allow, and no more", func(ctx context.Context) {
