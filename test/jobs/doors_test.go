@@ -71,7 +71,7 @@ var _ = Describe("An outage that is longer than the ttl", func() {
 		namespace := newNamespace(ctx)
 		caller := callerDoor(ctx, namespace)
 		first := startOperator(ctx)
-		job := create(ctx, makeJob(namespace, "job", "shared", annotated(v1alpha1.LockTTLAnnotation, "6s")))
+		job := create(ctx, makeJob(namespace, "job", "shared", annotated(v1alpha1.LockTTLAnnotation, "15s")))
 		Eventually(isRunning(ctx, job)).Should(BeTrue())
 		first.Stop()
 		Expect(caller.try(ctx)).To(MatchError(lock.ErrHeld))

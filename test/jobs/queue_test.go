@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/portrait"
@@ -158,7 +159,9 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 		startOperator(ctx)
 		held := heldByManifest(ctx, namespace, "key")
 		prolonged := create(ctx, makeJob(namespace, "prolonged", "key", annotated(v1alpha1.LockWaitTimeoutAnnotation, "8s")))
-		annotate(ctx, "prolonged", v1alpha1.LockWaitTimeoutAnnotation+"=1h")
+		// Within these seconds, so not by a program that has to start first.
+		Expect(admin.Patch(ctx, prolonged.DeepCopy(), client.RawPatch(types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"1h"}}}`, v1alpha1.LockWaitTimeoutAnnotation)))).To(Succeed())
 		shortened := named(ctx, "shortened")[0]
 		annotate(ctx, "shortened", v1alpha1.LockWaitTimeoutAnnotation+"=9s")
 		Eventually(has(ctx, shortened, batchv1.JobFailed)).Should(BeTrue())
