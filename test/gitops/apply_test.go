@@ -10,9 +10,11 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/test/support/fixture"
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
@@ -91,6 +93,16 @@ func stored(ctx context.Context, name string) string {
 	return must(kubectl[flux].Run(ctx, "", "get", "lock", name, "--namespace=default", "--output=yaml", "--show-managed-fields"))
 }
 
+// changed is the lock that a watch tells of.
+func changed(change watch.Event) *v1alpha1.Lock {
+	GinkgoHelper()
+	lock, ok := change.Object.(*v1alpha1.Lock)
+	Expect(ok).To(BeTrue(), "%v", change)
+	return lock
+}
+
+func acquired(change watch.Event) time.Time { return changed(change).Spec.AcquireTime.Time }
+
 var _ = Describe("A Lock in a repository", func() {
 	for _, way := range ways {
 		Describe("by "+way.name, func() {
@@ -115,18 +127,24 @@ var _ = Describe("A Lock in a repository", func() {
 
 			It("is acquired anew once it has expired", func(ctx context.Context) {
 				path, name := folder("gitops:expired", "  owner: repository\n  ttl: 1s\n")
+				// Each of the two locks may be gone again before kubectl has ended.
+				changes := fixture.Watch(ctx, environment.Admin.Client, &v1alpha1.LockList{},
+					client.InNamespace("default"), client.MatchingFields{"metadata.name": name})
+				var change watch.Event
 				must(way.apply(ctx, kubectl[flux], path))
-				first := get(ctx, name)
+				Eventually(changes).WithTimeout(timeout).Should(Receive(&change))
+				Expect(change.Type).To(Equal(watch.Added))
+				first := changed(change)
 				// Until the reaper has been there, a client-side apply finds nothing to do.
 				Eventually(func(g Gomega, ctx context.Context) {
 					_, err := way.apply(ctx, kubectl[flux], path)
 					g.Expect(err).NotTo(HaveOccurred())
-					var second v1alpha1.Lock
-					g.Expect(admin.Get(ctx, client.ObjectKeyFromObject(first), &second)).To(Succeed())
-					g.Expect(second.Spec.AcquireTime.Time).To(BeTemporally(">=", first.Spec.ExpireTime.Time))
-					g.Expect(second.Spec.Holder).To(Equal(flux))
-					g.Expect(second.FencingToken()).To(BeNumerically(">", must(first.FencingToken())))
+					g.Expect(changes).To(Receive(&change, Not(WithTransform(acquired, BeTemporally("==", first.Spec.AcquireTime.Time)))))
 				}).WithContext(ctx).WithTimeout(timeout).WithPolling(100 * time.Millisecond).Should(Succeed())
+				second := changed(change)
+				Expect(second.Spec.AcquireTime.Time).To(BeTemporally(">=", first.Spec.ExpireTime.Time))
+				Expect(second.Spec.Holder).To(Equal(flux))
+				Expect(second.FencingToken()).To(BeNumerically(">", must(first.FencingToken())))
 			})
 
 			It("is refused with a sentence where another caller holds the key", func(ctx context.Context) {
