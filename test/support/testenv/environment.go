@@ -236,15 +236,36 @@ func (e *Environment) InstallWebhook(ctx context.Context) (host string, port int
 	return e.InstallWebhookOf(manifests)
 }
 
+// InstallPatientWebhook is [Environment.InstallWebhook], but the API server waits for each answer as long as it can, so that
+// none is late on a slow machine.
+func (e *Environment) InstallPatientWebhook(ctx context.Context) (host string, port int, certDir string, err error) {
+	manifests, err := e.installed(ctx)
+	if err != nil {
+		return "", 0, "", err
+	}
+	return e.installWebhookOf(manifests, new(int32(30)))
+}
+
 // InstallWebhookOf is [Environment.InstallWebhook] for the webhook configurations among
 // the manifests.
 func (e *Environment) InstallWebhookOf(manifests [][]byte) (host string, port int, certDir string, err error) {
+	return e.installWebhookOf(manifests, nil)
+}
+
+// installWebhookOf replaces the time-outs of the manifests by so many seconds, if there are any.
+func (e *Environment) installWebhookOf(manifests [][]byte, seconds *int32) (host string, port int, certDir string, err error) {
 	options := envtest.WebhookInstallOptions{MaxTime: time.Minute}
 	for _, document := range manifests {
 		var mutating admissionregistrationv1.MutatingWebhookConfiguration
 		var validating admissionregistrationv1.ValidatingWebhookConfiguration
 		if err := errors.Join(yaml.Unmarshal(document, &mutating), yaml.Unmarshal(document, &validating)); err != nil {
 			return "", 0, "", err
+		}
+		for i := range mutating.Webhooks {
+			mutating.Webhooks[i].TimeoutSeconds = cmp.Or(seconds, mutating.Webhooks[i].TimeoutSeconds)
+		}
+		for i := range validating.Webhooks {
+			validating.Webhooks[i].TimeoutSeconds = cmp.Or(seconds, validating.Webhooks[i].TimeoutSeconds)
 		}
 		switch mutating.Kind {
 		case "MutatingWebhookConfiguration":
