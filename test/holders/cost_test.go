@@ -41,7 +41,12 @@ func (r *requests) RoundTrip(request *http.Request) (*http.Response, error) {
 	case !strings.Contains(request.URL.Path, "/pods"):
 	case request.URL.Query().Has("watch"):
 		r.watches.Add(1)
-		response, err := r.RoundTripper.RoundTrip(request)
+		// An informer has its watch end after five to ten minutes and begins another, which would count, too.
+		patient := request.Clone(request.Context())
+		query := patient.URL.Query()
+		query.Set("timeoutSeconds", "36000")
+		patient.URL.RawQuery = query.Encode()
+		response, err := r.RoundTripper.RoundTrip(patient)
 		if err == nil {
 			r.open.Add(1)
 			response.Body = &countedBody{ReadCloser: response.Body, bytes: &r.told, closed: sync.OnceFunc(func() { r.open.Add(-1) })}
