@@ -20,7 +20,7 @@ const (
 	renamedNamespace = "platform-locks"
 	renamedPrefix    = "team-"
 	// operatorTimeout bounds how long the operator may take to start, lead and stop.
-	operatorTimeout = 60 * time.Second
+	operatorTimeout = 5 * time.Minute
 	// ownAudience is the audience that the façade takes tokens for.
 	ownAudience = "lock-operator.forrst.dev"
 )

@@ -91,7 +91,7 @@ func fillUp(ctx context.Context, lag int, use func(*caller)) {
 	Expect(environment.Admin.Client.Delete(ctx, namespace)).To(Succeed())
 	Eventually(func(ctx context.Context) error {
 		return environment.Admin.Client.Get(ctx, client.ObjectKeyFromObject(namespace), namespace)
-	}).WithContext(ctx).WithTimeout(5 * patience).Should(MatchError(ContainSubstring("not found")))
+	}).WithContext(ctx).WithTimeout(15 * patience).Should(MatchError(ContainSubstring("not found")))
 	operator.expectAlive()
 }
 

@@ -152,7 +152,7 @@ func (p *process) stop() error {
 	case err := <-ended:
 		ended <- err
 		return err
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		return errors.Join(fmt.Errorf("%s did not end", p.name), p.signal(syscall.SIGKILL))
 	}
 }

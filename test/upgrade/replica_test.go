@@ -33,7 +33,7 @@ const (
 	webhook     = "webhook"
 
 	// processTimeout bounds how long a process may take to start or to stop.
-	processTimeout = 60 * time.Second
+	processTimeout = 5 * time.Minute
 	// drainTimeout bounds how long a webhook may take to stop: until the API server has left its connections.
 	drainTimeout = processTimeout + server.DefaultDrainTimeout
 	// endpointsDelay is how long connections are sent to a replica that is to stop: the nodes of a

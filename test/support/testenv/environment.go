@@ -96,7 +96,7 @@ func Start(ctx context.Context) (*Environment, error) {
 		CRDDirectoryPaths:     []string{filepath.Join(root, "config", "crd", "bases")},
 		ErrorIfCRDPathMissing: true,
 		// A busy machine may need more than the defaults of 20 and 10 seconds.
-		ControlPlaneStartTimeout: 3 * time.Minute,
+		ControlPlaneStartTimeout: 15 * time.Minute,
 		ControlPlaneStopTimeout:  2 * time.Minute,
 		CRDInstallOptions:        envtest.CRDInstallOptions{MaxTime: time.Minute},
 	}}
