@@ -35,8 +35,8 @@ func Args(commandLine []string) []string {
 // Main runs the command that args name, without the name of the program, and returns the
 // exit status.
 func Main(ctx context.Context, args []string, options session.Options) int {
-	if supervise.IsGuard() {
-		return supervise.RunGuard(supervise.NewClock())
+	if supervise.RunWatcher(supervise.NewClock()) {
+		return 0
 	}
 	s := session.New(options)
 	defer s.Close()

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -64,11 +63,11 @@ func newRun(s *session.Session) *cobra.Command {
 		Short: "Run a command while holding a lock",
 		Long: `Run a command while holding a lock.
 
-The lock is renewed until the command and, on Linux, all processes that it has
-started have ended, and is then released. When the lock is lost or cannot be
-renewed, the command gets TERM, and KILL before another holder can have the lock.
-A release by force ends it by KILL at once: another holder may have the lock already.
-So does the end of this program by KILL.
+The lock is renewed until the command has ended, and is then released. When the
+lock is lost or cannot be renewed, the command gets TERM, and KILL before another
+holder can have the lock. A release by force ends it by KILL at once: another holder
+may have the lock already. So does the end of this program by KILL. All of this goes
+for the process group of the command: a process that leaves it is not ended.
 
 The command has the terminal and gets all signals. The exit status is its own,
 or 128+n if signal n ended it, and else one of
@@ -108,9 +107,6 @@ FORRST_LOCK_TOKEN_FILE, a file with the secret that renews or releases the lock.
 			if err := o.complete(command); err != nil {
 				return err
 			}
-			if supervise.HasFront && !supervise.IsAttached() {
-				return o.runFront()
-			}
 			return o.run(command.Context())
 		},
 	}
@@ -147,7 +143,7 @@ func (o *runOptions) complete(command *cobra.Command) error {
 	}
 	if o.reason == "" {
 		// Arguments may hold secrets.
-		o.reason = fmt.Sprintf("%s, PID %d", defaultReason("run "+filepath.Base(o.program[0])), supervise.PID())
+		o.reason = fmt.Sprintf("%s, PID %d", defaultReason("run "+filepath.Base(o.program[0])), os.Getpid())
 	}
 	if o.ttl < supervise.MinTTL {
 		return failure.Usagef("--ttl is %s, and must be at least %s", o.ttl, supervise.MinTTL)
@@ -180,27 +176,9 @@ func (o *runOptions) completeOnBusy(flags *pflag.FlagSet) error {
 	return nil
 }
 
-func (o *runOptions) runFront() error {
-	status, err := supervise.RunFront(supervise.NewClock(), os.Args[1:])
-	switch {
-	case errors.Is(err, supervise.ErrHoldEnded):
-		return o.lost(", and the command was stopped")
-	case errors.Is(err, supervise.ErrSupervisorDied):
-		return failure.New(failure.Failed, err.Error(), fmt.Sprintf("%s ends by itself if it is held, at the latest in %s", o.key, o.ttl))
-	case err != nil:
-		return failure.New(failure.Failed, err.Error())
-	case status != 0:
-		return failure.SilentError(status)
-	}
-	return nil
-}
-
-func (o *runOptions) run(ctx context.Context) (err error) {
-	supervisor, err := supervise.Attach(supervise.NewClock())
-	if err != nil {
-		return failure.New(failure.Failed, err.Error())
-	}
-	defer supervisor.Close() //nolint:errcheck // the other end may be gone
+func (o *runOptions) run(ctx context.Context) error {
+	supervisor := supervise.New(supervise.NewClock())
+	defer supervisor.Close()
 	// Before the lock is taken.
 	path, err := exec.LookPath(o.program[0])
 	if err != nil {
@@ -279,9 +257,9 @@ func (o *runOptions) notAcquired(ctx context.Context, err error) error {
 	return &failure.Error{Code: failure.Code(o.conflictCode), What: what, Do: []string{do}, Cause: err}
 }
 
-// runHolding runs the command. Afterwards nothing of it is left.
+// runHolding runs the command. Afterwards nothing of its process group is left.
 func (o *runOptions) runHolding(supervisor *supervise.Supervisor, path string, held *lock.Held) (supervise.Outcome, error) {
-	folder, file, err := o.writeToken(supervisor, held)
+	folder, file, err := o.writeToken(held)
 	if err != nil {
 		return supervise.Outcome{}, err
 	}
@@ -302,21 +280,25 @@ func (o *runOptions) runHolding(supervisor *supervise.Supervisor, path string, h
 		tokenFileVariable+"="+file,
 		fencingTokenVariable+"="+strconv.FormatInt(held.FencingToken(), 10),
 	)
-	return supervisor.Run(supervise.Command{Path: path, Args: o.program, Env: environment}, hold{held, o.session.Clock}, o.policy, supervise.Events{
-		Stopping: func(stage supervise.Stage, cause error) { o.reportStop(held, stage, cause) },
-		Leftover: func(count int) {
-			fmt.Fprintf(o.session.ErrOut, "the command has ended; waiting for %d of its processes before %s is released\n", count, o.key)
-		},
+	command := supervise.Command{Path: path, Args: o.program, Env: environment, Scratch: folder}
+	return supervisor.Run(command, hold{held, o.session.Clock}, o.policy, func(stage supervise.Stage, cause error) {
+		fmt.Fprintf(o.session.ErrOut, "%s\n", o.whyStopping(stage, cause, held.Err()))
 	})
 }
 
-func (o *runOptions) reportStop(held *lock.Held, stage supervise.Stage, cause error) {
-	reason := whyLost(held.Key(), cmp.Or(cause, held.Err()))
-	what := "sending TERM to the command"
+// whyStopping says what is done to the command, and why. Lost is why the lock has ended, if it has.
+func (o *runOptions) whyStopping(stage supervise.Stage, cause, lost error) string {
+	what := "sending TERM to the command: "
 	if stage == supervise.StageKill {
-		what = "killing the command"
+		what = "killing the command: "
 	}
-	fmt.Fprintf(o.session.ErrOut, "%s: %s\n", what, reason)
+	switch {
+	case cause == nil:
+		return "the command has ended; killing what it has left in its process group"
+	case errors.Is(cause, supervise.ErrHoldEnded):
+		return what + whyLost(v1alpha1.FullKeyOf(o.key), lost)
+	}
+	return what + cause.Error()
 }
 
 // whyLost says why a lock is lost, or about to be if there is no error yet. The deletion of one's own lock is
@@ -332,7 +314,7 @@ func whyLost(key v1alpha1.FullKey, err error) string {
 }
 
 // writeToken writes the secret of the lock to a file in a folder that only this user can enter.
-func (o *runOptions) writeToken(supervisor *supervise.Supervisor, held *lock.Held) (folder, file string, err error) {
+func (o *runOptions) writeToken(held *lock.Held) (folder, file string, err error) {
 	parent := o.session.Getenv("XDG_RUNTIME_DIR") // in memory, and emptied when the user logs out
 	if info, err := os.Stat(parent); err != nil || !info.IsDir() {
 		parent = ""
@@ -344,7 +326,6 @@ func (o *runOptions) writeToken(supervisor *supervise.Supervisor, held *lock.Hel
 	if err != nil {
 		return "", "", fmt.Errorf("make a folder for the token: %w", err)
 	}
-	supervisor.KeepScratch(folder)
 	file = filepath.Join(folder, "token")
 	if err := os.WriteFile(file, []byte(held.Owner()), 0o600); err != nil {
 		_ = os.RemoveAll(folder)
@@ -367,9 +348,9 @@ func (o *runOptions) notStarted(err, released error) error {
 // result is that of a command that has run. Released is what the release of the lock has returned.
 func (o *runOptions) result(outcome supervise.Outcome, released error) error {
 	switch {
-	case errors.Is(outcome.Cause, supervise.ErrFrontGone):
+	case errors.Is(outcome.Cause, supervise.ErrWatcherEnded):
 		return failure.New(failure.Failed, outcome.Cause.Error()+"; the command was killed, and "+o.end(released))
-	case outcome.WasStopped:
+	case outcome.Cause != nil:
 		return o.lost(", and the command was stopped")
 	case wasLost(released) && o.policy.OnLost != supervise.OnLostIgnore && outcome.Status == 0:
 		return o.lost(" while the command ran")
@@ -382,7 +363,7 @@ func (o *runOptions) result(outcome supervise.Outcome, released error) error {
 	return nil
 }
 
-// lost is the result of a run whose lock was lost, whichever process has seen it first.
+// lost is the result of a run whose lock was lost.
 func (o *runOptions) lost(how string) error {
 	return failure.New(failure.NotHeld, o.key+" was lost"+how, "see who holds it now, and releases by force: "+o.session.Command("who", o.key))
 }

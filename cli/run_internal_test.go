@@ -34,7 +34,8 @@ func TestWhatARunSaysOfItsLock(t *testing.T) {
 	}{
 		"ended":                               {o.result(supervise.Outcome{Status: 3}, nil), 3, ""},
 		"ended, and the service is away":      {o.result(supervise.Outcome{Status: 3}, silent), 3, ""},
-		"stopped":                             {o.result(supervise.Outcome{Status: 137, WasStopped: true}, nil), 202, "k was lost, and the command was stopped"},
+		"stopped":                             {o.result(supervise.Outcome{Status: 137, Cause: supervise.ErrHoldEnded}, nil), 202, "k was lost, and the command was stopped"},
+		"not watched any more":                {o.result(supervise.Outcome{Status: 137, Cause: supervise.ErrWatcherEnded}, nil), 200, "was killed; the command was killed, and k was released"},
 		"lost and not noticed":                {o.result(supervise.Outcome{}, lock.ErrNotHeld), 202, "k was lost while the command ran"},
 		"lost and not noticed, and it failed": {o.result(supervise.Outcome{Status: 3}, lock.ErrForceReleased), 3, ""},
 		"no time to start":                    {o.notStarted(supervise.ErrHoldEnded, lock.ErrNotHeld), 202, "k was lost before the command was started"},

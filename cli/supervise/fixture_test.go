@@ -5,6 +5,7 @@ package supervise
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -49,89 +50,86 @@ func (h *testHold) Left() time.Duration {
 
 func (h *testHold) Done() <-chan struct{} { return h.lost }
 
-// testClock goes on when a test says so, by as much as a machine was suspended.
+// testClock is that of the machine, and goes on by more when a test says so, as while the machine is suspended.
 type testClock struct {
 	mu     sync.Mutex
-	now    time.Duration
+	ahead  time.Duration
 	timers []*testTimer
 }
 
 func (c *testClock) Now() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.now
+	return now() + c.ahead
 }
 
 func (c *testClock) pass(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.now += d
+	c.ahead += d
 	for _, timer := range c.timers {
-		timer.fire()
+		timer.Reset(max(0, timer.at-now()-c.ahead))
 	}
 }
 
 func (c *testClock) NewTimer() Timer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	timer := &testTimer{clock: c, c: make(chan struct{}, 1), at: 1 << 62}
+	timer := &testTimer{Timer: time.NewTimer(time.Hour), clock: c}
 	c.timers = append(c.timers, timer)
 	return timer
 }
 
 type testTimer struct {
-	clock *testClock
-	c     chan struct{}
-	at    time.Duration
-}
+	*time.Timer
 
-func (t *testTimer) fire() {
-	if t.clock.now < t.at {
-		return
-	}
-	t.at = 1 << 62
-	select {
-	case t.c <- struct{}{}:
-	default:
-	}
+	clock *testClock
+	at    time.Duration
 }
 
 func (t *testTimer) Set(at time.Duration) {
 	t.clock.mu.Lock()
 	defer t.clock.mu.Unlock()
 	t.at = at
-	t.fire()
+	t.Reset(max(0, at-now()-t.clock.ahead))
 }
 
-func (t *testTimer) C() <-chan struct{} { return t.c }
-
-func (t *testTimer) Close() {}
+func (t *testTimer) C() <-chan time.Time { return t.Timer.C }
 
 // supervised is a command that a Supervisor of the test process runs.
 type supervised struct {
 	t     *testing.T
 	clock *testClock
 	hold  *testHold
-	// stages are those that the command was told of.
-	stages chan Stage
-	// leftover gets a value when descendants outlive the command.
-	leftover chan struct{}
-	lines    *bufio.Reader
-	output   *os.File
-	result   chan Outcome
+	// stops are those that were reported.
+	stops         chan stop
+	lines         *bufio.Reader
+	output, input *os.File
+	result        chan Outcome
+}
+
+// stop is what is reported of one.
+type stop struct {
+	stage Stage
+	cause error
 }
 
 const (
-	testTTL   = 30 * time.Second
-	testGrace = 5 * time.Second
+	testTTL   = time.Hour
+	testGrace = 10 * time.Minute
 	// testMargin is that of NewPolicy for testTTL.
-	testMargin = 2 * time.Second
+	testMargin = maxMargin
 )
 
-// supervise runs a shell script, with a hold of testTTL from now.
+// superviseScript runs a shell script, with a hold of testTTL from now.
 func superviseScript(t *testing.T, onLost OnLost, script string) *supervised {
 	t.Helper()
-	policy, err := NewPolicy(onLost, testTTL, testGrace)
+	return superviseWithGrace(t, onLost, testGrace, script)
+}
+
+func superviseWithGrace(t *testing.T, onLost OnLost, grace time.Duration, script string) *supervised {
+	t.Helper()
+	policy, err := NewPolicy(onLost, testTTL, grace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,44 +137,42 @@ func superviseScript(t *testing.T, onLost OnLost, script string) *supervised {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clock := &testClock{now: time.Hour}
+	clock := &testClock{}
 	s := &supervised{
-		t: t, clock: clock, hold: &testHold{clock: clock, lost: make(chan struct{})},
-		stages: make(chan Stage, 10), leftover: make(chan struct{}, 1), lines: bufio.NewReader(output), output: output, result: make(chan Outcome, 1),
+		t: t, clock: clock, hold: newTestHold(clock), stops: make(chan stop, 10), result: make(chan Outcome, 1),
+		lines: bufio.NewReader(output), output: output, input: input,
 	}
-	s.hold.prolong(testTTL)
-	supervisor, err := Attach(clock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	script = fmt.Sprintf("exec >/proc/%d/fd/%d\n%s", os.Getpid(), input.Fd(), script) // The watcher must not have it.
+	supervisor := newTestSupervisor(clock)
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
-		outcome, err := supervisor.Run(Command{
-			Path: "/bin/sh", Args: []string{"sh", "-c", "exec >/proc/self/fd/$OUT\n" + script}, Env: append(os.Environ(), "OUT="+inherited(input)),
-		}, s.hold, policy, Events{
-			Stopping: func(stage Stage, _ error) { s.stages <- stage },
-			Leftover: func(int) { s.leftover <- struct{}{} },
-		})
+		command := Command{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: os.Environ()}
+		outcome, err := supervisor.Run(command, s.hold, policy, func(stage Stage, cause error) { s.stops <- stop{stage, cause} })
 		if err != nil {
 			t.Error(err)
 		}
-		_ = input.Close()
 		s.result <- outcome
 	}()
 	t.Cleanup(func() {
 		<-finished
-		_ = supervisor.Close()
-		_ = output.Close()
+		supervisor.Close()
+		_, _ = output.Close(), input.Close()
 	})
 	return s
 }
 
-// inherited has children inherit a file, and returns its descriptor.
-func inherited(file *os.File) string {
-	descriptor := file.Fd()
-	_, _, _ = syscall.Syscall(syscall.SYS_FCNTL, descriptor, syscall.F_SETFD, 0)
-	return strconv.Itoa(int(descriptor))
+// newTestSupervisor returns one without a terminal: that of the test must not be stopped.
+func newTestSupervisor(clock Clock) *Supervisor {
+	s := New(clock)
+	s.terminal = nil
+	return s
+}
+
+func newTestHold(clock Clock) *testHold {
+	hold := &testHold{clock: clock, lost: make(chan struct{})}
+	hold.prolong(testTTL)
+	return hold
 }
 
 // wantLine waits for a line of the command.
@@ -189,47 +185,57 @@ func (s *supervised) wantLine(want string) {
 	}
 }
 
-// wantStage waits until the command is told of the stage.
-func (s *supervised) wantStage(want Stage) {
+// wantStop waits until the stop is reported.
+func (s *supervised) wantStop(stage Stage, cause error) {
 	s.t.Helper()
 	select {
-	case stage := <-s.stages:
-		if stage != want {
-			s.t.Errorf("stage %d, want %d", stage, want)
+	case got := <-s.stops:
+		if want := (stop{stage, cause}); got != want {
+			s.t.Errorf("stop %+v, want %+v", got, want)
 		}
 	case <-time.After(patience):
-		s.t.Fatalf("no stage, want %d", want)
+		s.t.Fatalf("no stop, want stage %d", stage)
 	}
 }
 
-// wantEnd waits for the end of all processes.
+// wantEnd waits for the end of all processes. A status of -1 is any.
 func (s *supervised) wantEnd(want Outcome) {
 	s.t.Helper()
 	select {
 	case outcome := <-s.result:
+		if want.Status < 0 {
+			want.Status = outcome.Status
+		}
 		if outcome != want {
 			s.t.Errorf("outcome %+v, want %+v", outcome, want)
 		}
 	case <-time.After(patience):
 		s.t.Fatal("the run has not ended")
 	}
+	s.wantNothingLeft()
+}
+
+// wantNothingLeft waits until the last process has closed its output. The command must have opened it.
+func (s *supervised) wantNothingLeft() {
+	s.t.Helper()
+	_ = s.input.Close()
 	_ = s.output.SetReadDeadline(time.Now().Add(patience))
 	if _, err := io.Copy(io.Discard, s.lines); err != nil {
 		s.t.Errorf("a process is left: %v", err)
 	}
 }
 
-// running is a program of three processes.
+// running is this program with a command and a watcher.
 type running struct {
-	t      *testing.T
-	front  *exec.Cmd
-	stdin  io.WriteCloser
-	output *os.File
-	lines  *bufio.Reader
-	errors *strings.Builder
+	t       *testing.T
+	program *exec.Cmd
+	stdin   io.WriteCloser
+	output  *os.File
+	lines   *bufio.Reader
+	errors  *strings.Builder
 }
 
-// start starts the program in front of the command. Environment variables come first.
+// start starts the program with the command. Environment variables come first.
 func start(t *testing.T, environment []string, command ...string) *running {
 	t.Helper()
 	return startWith(t, environment, func(*exec.Cmd) {}, command...)
@@ -242,19 +248,19 @@ func startWith(t *testing.T, environment []string, configure func(*exec.Cmd), co
 		t.Fatal(err)
 	}
 	r := &running{t: t, output: output, lines: bufio.NewReader(output), errors: new(strings.Builder)}
-	r.front = exec.CommandContext(t.Context(), os.Args[0], command...)
-	r.front.Env = append(append(os.Environ(), roleVariable+"="+roleProgram), environment...)
-	r.front.Stdout, r.front.Stderr = input, r.errors
-	r.front.WaitDelay = patience
-	// The front stops its process group.
-	r.front.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	configure(r.front)
-	if r.front.Stdin == nil {
-		if r.stdin, err = r.front.StdinPipe(); err != nil {
+	r.program = exec.CommandContext(t.Context(), os.Args[0], command...)
+	r.program.Env = append(append(os.Environ(), roleVariable+"="+roleProgram), environment...)
+	r.program.Stdout, r.program.Stderr = input, r.errors
+	r.program.WaitDelay = patience
+	// The program stops its process group.
+	r.program.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	configure(r.program)
+	if r.program.Stdin == nil {
+		if r.stdin, err = r.program.StdinPipe(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := r.front.Start(); err != nil {
+	if err := r.program.Start(); err != nil {
 		t.Fatal(err)
 	}
 	_ = input.Close()
@@ -287,11 +293,11 @@ func (r *running) pids() []int {
 	return pids
 }
 
-// wantStatus waits for the front, and for texts on stderr.
+// wantStatus waits for the program, and for texts on stderr.
 func (r *running) wantStatus(want int, texts ...string) {
 	r.t.Helper()
-	err := r.front.Wait()
-	status := r.front.ProcessState.ExitCode()
+	err := r.program.Wait()
+	status := r.program.ProcessState.ExitCode()
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		if ws, ok := failed.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			status = -int(ws.Signal())
@@ -321,21 +327,6 @@ func kill(t *testing.T, pid int, s syscall.Signal) {
 	if err := syscall.Kill(pid, s); err != nil {
 		t.Fatalf("send %s to %d: %v", s, pid, err)
 	}
-}
-
-func replaceFIFO(script, path string) string { return strings.ReplaceAll(script, "<FIFO", "<"+path) }
-
-// wantNothingLeftButFront waits until the supervisor has ended, while the front is stopped.
-func (r *running) wantNothingLeftButFront() {
-	r.t.Helper()
-	lookUntil(r.t, "the end of the supervisor", func() bool {
-		children := childrenOf(r.front.Process.Pid)
-		if len(children) != 1 {
-			return false
-		}
-		child, ok := readProcess(children[0])
-		return ok && child.isZombie
-	})
 }
 
 // lookUntil looks again without a pause until there is what a test waits for: no event tells.

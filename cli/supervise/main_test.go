@@ -19,25 +19,29 @@ import (
 const roleVariable = "SUPERVISE_TEST_ROLE"
 
 const (
-	// roleProgram runs the command of its arguments, as front and as supervisor.
+	// roleProgram runs the command of its arguments.
 	roleProgram = "program"
+	// roleStuck tells a watcher that its command was to be started by now.
+	roleStuck = "stuck"
 	// roleEcho writes the numbers of the signals that it gets, until TERM comes a second time.
 	roleEcho = "echo"
 )
 
-// ttlVariable is the ttl of a hold that the supervisor prolongs at each third of it.
+// ttlVariable is the ttl of a hold that the program prolongs at each third of it.
 const ttlVariable = "SUPERVISE_TEST_TTL"
 
-// diedStatus is the exit status of a front whose supervisor was killed, and lostStatus that of one whose hold has ended.
-const diedStatus, lostStatus = 200, 202
+// Exit statuses of the program whose command was stopped.
+const unwatchedStatus, lostStatus = 200, 202
 
 func TestMain(m *testing.M) {
-	if IsGuard() {
-		os.Exit(RunGuard(NewClock()))
+	if RunWatcher(NewClock()) {
+		return
 	}
 	switch os.Getenv(roleVariable) {
 	case roleProgram:
 		os.Exit(program())
+	case roleStuck:
+		stuck()
 	case roleEcho:
 		echo()
 	default:
@@ -52,25 +56,11 @@ func TestMain(m *testing.M) {
 }
 
 func program() int {
-	if !IsAttached() {
-		status, err := RunFront(NewClock(), os.Args[1:])
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			if errors.Is(err, ErrHoldEnded) {
-				return lostStatus
-			}
-			return diedStatus
-		}
-		return status
-	}
-	supervisor, err := Attach(NewClock())
-	if err != nil {
-		panic(err)
-	}
-	defer supervisor.Close() //nolint:errcheck // the other end may be gone
+	supervisor := New(NewClock())
+	defer supervisor.Close()
 	if os.Args[1] == "wait" {
 		err := supervisor.Prepare(context.Background(), func(ctx context.Context) error {
-			fmt.Println("waiting", os.Getpid())
+			fmt.Println("waiting")
 			<-ctx.Done()
 			return ctx.Err()
 		})
@@ -97,18 +87,31 @@ func program() int {
 	if path == os.Args[0] {
 		_ = os.Setenv(roleVariable, roleEcho)
 	}
-	outcome, err := supervisor.Run(Command{Path: path, Args: os.Args[1:], Env: os.Environ()}, hold, policy, Events{
-		Leftover: func(int) { fmt.Println("leftover") },
-	})
-	if err != nil {
+	outcome, err := supervisor.Run(Command{Path: path, Args: os.Args[1:], Env: os.Environ()}, hold, policy, func(Stage, error) {})
+	switch {
+	case err != nil:
 		panic(err)
+	case errors.Is(outcome.Cause, ErrHoldEnded):
+		return lostStatus
+	case outcome.Cause != nil:
+		return unwatchedStatus
 	}
 	return outcome.Status
 }
 
+// stuck is a process that is stopped while it starts its command.
+func stuck() {
+	watcher, err := startWatcher("")
+	if err != nil {
+		panic(err)
+	}
+	watcher.tell(0, now())
+	select {}
+}
+
 // newRenewedHold returns a hold that lasts for as long as this process gets to run.
 func newRenewedHold(ttl time.Duration) (*testHold, func()) {
-	hold := &testHold{clock: NewClock(), lost: make(chan struct{})}
+	hold := newTestHold(NewClock())
 	hold.prolong(ttl)
 	ticker, stop := time.NewTicker(ttl/3), make(chan struct{})
 	go func() {

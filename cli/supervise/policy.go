@@ -23,7 +23,7 @@ type Policy struct {
 	OnLost OnLost
 	// Grace is the time between TERM and KILL. It is taken from the end of the hold.
 	Grace time.Duration
-	// Margin is how long before the end of the hold KILL is sent.
+	// Margin is how long before the end of the hold KILL is sent. The watcher sends it after half of that, if it has to.
 	Margin time.Duration
 }
 
@@ -32,7 +32,7 @@ const (
 	MinTTL = 2 * time.Second
 	// maxDefaultGrace bounds the grace of locks with a long ttl.
 	maxDefaultGrace = 10 * time.Second
-	// maxMargin bounds the time that a busy machine may take to end processes that were killed.
+	// maxMargin is the time that a busy machine may take to end processes that were killed.
 	maxMargin = 2 * time.Second
 )
 
@@ -89,13 +89,3 @@ func (p Policy) At(left time.Duration) (stage Stage, next time.Duration) {
 		return StageRun, p.Margin + p.Grace
 	}
 }
-
-// watchdog returns how long before the end of the hold the front kills what the supervisor has not.
-// It is not to act in the other cases.
-func (p Policy) watchdog() (before time.Duration, isWanted bool) {
-	return p.Margin / 2, p.OnLost == OnLostKill
-}
-
-// lookAgainAfter bounds the pause after which the supervisor looks whether the hold was prolonged, so that
-// the front learns of it long before it acts.
-func (p Policy) lookAgainAfter() time.Duration { return p.Margin }

@@ -4,37 +4,25 @@ package supervise
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
 
-func TestExitStatus(t *testing.T) {
-	for status := range 256 {
-		superviseScript(t, OnLostKill, "exit "+strconv.Itoa(status)).wantEnd(Outcome{Status: status})
+func TestTheStatusIsThatOfTheCommand(t *testing.T) {
+	for script, want := range map[string]int{
+		"exit 0": 0, "exit 1": 1, "exit 126": 126, "exit 127": 127, "exit 128": 128, "exit 200": 200, "exit 255": 255,
+		"kill -1 $$": 129, "kill -2 $$": 130, "kill -9 $$": 137, "kill -15 $$": 143, "kill -64 $$": 192, "ulimit -c 0; kill -11 $$": 139,
+	} {
+		t.Run(script, func(t *testing.T) { superviseScript(t, OnLostKill, script).wantEnd(Outcome{Status: want}) })
 	}
 }
 
-func TestCommandEndedByASignal(t *testing.T) {
-	for number := 1; number <= 64; number++ {
-		switch s := syscall.Signal(number); {
-		case s == syscall.SIGCHLD || s == syscall.SIGCONT || s == syscall.SIGURG || s == syscall.SIGWINCH: // end no process
-		case s == syscall.SIGSTOP || s == syscall.SIGTSTP || s == syscall.SIGTTIN || s == syscall.SIGTTOU: // stop it
-		case number == 32 || number == 33: // the C library's own
-		default:
-			t.Run(strconv.Itoa(number), func(t *testing.T) {
-				superviseScript(t, OnLostKill, fmt.Sprintf("ulimit -c 0; kill -%d $$", number)).wantEnd(Outcome{Status: 128 + number})
-			})
-		}
-	}
-}
-
-func TestCommandThatCannotBeStarted(t *testing.T) {
+func TestACommandThatCannotBeStarted(t *testing.T) {
 	folder := t.TempDir()
 	noProgram := folder + "/text"
 	if err := os.WriteFile(noProgram, []byte("text"), 0o600); err != nil {
@@ -44,73 +32,68 @@ func TestCommandThatCannotBeStarted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	clock := &testClock{}
+	supervisor := newTestSupervisor(clock)
+	defer supervisor.Close()
+	hold := newTestHold(clock)
 	for path, want := range map[string]error{folder + "/none": os.ErrNotExist, noProgram: os.ErrPermission} {
-		clock := &testClock{}
-		supervisor, err := Attach(clock)
-		if err != nil {
-			t.Fatal(err)
-		}
-		hold := &testHold{clock: clock, lost: make(chan struct{})}
-		hold.prolong(testTTL)
-		_, err = supervisor.Run(Command{Path: path, Args: []string{path}}, hold, policy, Events{})
+		_, err := supervisor.Run(Command{Path: path, Args: []string{path}}, hold, policy, nil)
 		if _, isUnexecuted := errors.AsType[*exec.Error](err); !isUnexecuted || !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", path, err, want)
 		}
-		_ = supervisor.Close()
+	}
+	hold.prolong(testGrace)
+	if _, err := supervisor.Run(Command{Path: noProgram}, hold, policy, nil); !errors.Is(err, ErrHoldEnded) {
+		t.Errorf("without time: got %v", err)
 	}
 }
 
 // stubborn scripts have processes that TERM does not end.
 var stubborn = map[string]string{
-	"the command ignores TERM":                     `trap "" TERM; echo ready; while :; do sleep 1000; done`,
-	"a child ignores TERM":                         `(trap "" TERM; echo ready; while :; do sleep 1000; done) & wait`,
-	"a grandchild ignores TERM":                    `( (trap "" TERM; echo ready; while :; do sleep 1000; done) & wait) & wait`,
-	"an orphan ignores TERM":                       `( (trap "" TERM; echo ready; while :; do sleep 1000; done) & ); sleep 1000`,
-	"a child in a session of its own ignores TERM": `setsid sh -c 'trap "" TERM; echo ready; while :; do sleep 1000; done' & wait`,
-	"a daemon ignores TERM":                        `(setsid sh -c '(trap "" TERM; echo ready; while :; do sleep 1000; done) &'); sleep 1000`,
-	"the command is stopped":                       `echo ready; kill -STOP $$`,
-	"a child is stopped and ignores TERM":          `(trap "" TERM; echo ready; kill -STOP 0; sleep 1000) & wait`,
-	"a child catches TERM and forks":               `trap 'while :; do sleep 1000 & sleep 1000; done' TERM; echo ready; while :; do sleep 1000; done`,
-	"many children":                                `trap "" TERM; for i in 1 2 3 4 5 6 7 8 9 10; do (setsid sleep 1000 &) ; done; echo ready; sleep 1000`,
+	"the command ignores TERM":            `trap "" TERM; echo ready; while :; do sleep 1000; done`,
+	"a child ignores TERM":                `(trap "" TERM; echo ready; while :; do sleep 1000; done) & wait`,
+	"an orphan ignores TERM":              `( (trap "" TERM; echo ready; while :; do sleep 1000; done) & ); sleep 1000`,
+	"the command is stopped":              `trap "" TERM; echo ready; kill -STOP $$; sleep 1000`,
+	"a child is stopped and ignores TERM": `(trap "" TERM; echo ready; kill -STOP 0; sleep 1000) & wait`,
+	"a child catches TERM and forks":      `trap 'while :; do sleep 1000 & sleep 1000; done' TERM; echo ready; while :; do sleep 1000; done`,
+	"many orphans":                        `trap "" TERM; for i in 1 2 3 4 5 6 7 8 9 10; do (sleep 1000 &) ; done; echo ready; sleep 1000`,
 }
 
-func TestNothingOutlivesTheHold(t *testing.T) {
+func TestNothingOfTheGroupOutlivesTheHold(t *testing.T) {
 	for name, script := range stubborn {
 		t.Run(name, func(t *testing.T) {
 			s := superviseScript(t, OnLostKill, script)
 			s.wantLine("ready")
 			s.clock.pass(testTTL - testMargin - testGrace)
-			s.wantStage(StageTerm)
+			s.wantStop(StageTerm, ErrHoldEnded)
 			s.clock.pass(testGrace)
-			if outcome := <-s.result; !outcome.WasStopped || s.hold.Left() < testMargin {
-				t.Errorf("outcome %+v, %s before the end of the hold", outcome, s.hold.Left())
-			} else {
-				s.result <- outcome
-				s.wantEnd(outcome)
+			s.wantNothingLeft()
+			if left := s.hold.Left(); left <= 0 {
+				t.Errorf("the last process has ended %s after the hold", -left)
 			}
+			s.wantEnd(Outcome{Status: -1, Cause: ErrHoldEnded})
 		})
 		t.Run(name+", and the lock is lost", func(t *testing.T) {
 			s := superviseScript(t, OnLostKill, script)
 			s.wantLine("ready")
 			s.hold.lose()
-			s.wantStage(StageKill)
-			outcome := <-s.result
-			s.result <- outcome
-			s.wantEnd(Outcome{Status: outcome.Status, WasStopped: true})
+			s.wantStop(StageKill, ErrHoldEnded)
+			s.wantEnd(Outcome{Status: -1, Cause: ErrHoldEnded})
 		})
 	}
 }
 
-func TestStop(t *testing.T) {
+func TestTheHoldEndsTheCommandByThePolicy(t *testing.T) {
 	const cleansUp = `trap 'echo cleaned; exit 7' TERM; echo ready; while :; do sleep 0.01; done`
 	const obstinate = `trap "echo term" TERM; echo ready; while :; do sleep 0.01; done`
+	killed := Outcome{Status: 128 + 9, Cause: ErrHoldEnded}
 	t.Run("a command has the grace to clean up", func(t *testing.T) {
 		s := superviseScript(t, OnLostKill, cleansUp)
 		s.wantLine("ready")
 		s.clock.pass(testTTL - testMargin - testGrace)
-		s.wantStage(StageTerm)
+		s.wantStop(StageTerm, ErrHoldEnded)
 		s.wantLine("cleaned")
-		s.wantEnd(Outcome{Status: 7, WasStopped: true})
+		s.wantEnd(Outcome{Status: 7, Cause: ErrHoldEnded})
 	})
 	t.Run("a renewed lock stops nothing", func(t *testing.T) {
 		s := superviseScript(t, OnLostKill, `echo ready; sleep 1000; exit 3`)
@@ -120,68 +103,47 @@ func TestStop(t *testing.T) {
 			s.hold.prolong(testTTL)
 		}
 		s.hold.lose()
-		s.wantStage(StageKill)
-		s.wantEnd(Outcome{Status: 128 + 9, WasStopped: true})
+		s.wantStop(StageKill, ErrHoldEnded)
+		s.wantEnd(killed)
 	})
 	t.Run("a renewal after TERM does not put KILL off", func(t *testing.T) {
 		s := superviseScript(t, OnLostKill, obstinate)
 		s.wantLine("ready")
 		s.clock.pass(testTTL - testMargin - testGrace)
-		s.wantStage(StageTerm)
+		s.wantStop(StageTerm, ErrHoldEnded)
 		s.hold.prolong(testTTL)
 		s.wantLine("term")
 		s.clock.pass(testGrace)
-		s.wantStage(StageKill)
-		s.wantEnd(Outcome{Status: 128 + 9, WasStopped: true})
+		s.wantStop(StageKill, ErrHoldEnded)
+		s.wantEnd(killed)
 	})
 	t.Run("after a suspension beyond the ttl there is no grace", func(t *testing.T) {
 		s := superviseScript(t, OnLostKill, cleansUp)
 		s.wantLine("ready")
-		s.clock.pass(time.Hour)
-		s.wantStage(StageKill)
-		s.wantEnd(Outcome{Status: 128 + 9, WasStopped: true})
+		s.clock.pass(2 * testTTL)
+		s.wantStop(StageKill, ErrHoldEnded)
+		s.wantEnd(killed)
 	})
-	t.Run("after a suspension up to the last seconds, the grace is what is left", func(t *testing.T) {
+	t.Run("after a suspension up to the last minute, the grace is what is left", func(t *testing.T) {
 		s := superviseScript(t, OnLostKill, obstinate)
 		s.wantLine("ready")
-		s.clock.pass(testTTL - testMargin - 2*time.Second)
-		s.wantStage(StageTerm)
+		s.clock.pass(testTTL - testMargin - time.Minute)
+		s.wantStop(StageTerm, ErrHoldEnded)
 		s.wantLine("term")
-		s.clock.pass(2 * time.Second)
-		s.wantStage(StageKill)
-		s.wantEnd(Outcome{Status: 128 + 9, WasStopped: true})
-	})
-	t.Run("a hold that has nearly ended starts no command", func(t *testing.T) {
-		policy, _ := NewPolicy(OnLostKill, testTTL, testGrace)
-		clock := &testClock{}
-		supervisor, _ := Attach(clock)
-		hold := &testHold{clock: clock, lost: make(chan struct{})}
-		hold.prolong(testGrace)
-		if _, err := supervisor.Run(Command{Path: "/nonexistent"}, hold, policy, Events{}); !errors.Is(err, ErrHoldEnded) {
-			t.Errorf("got %v", err)
-		}
-		_ = supervisor.Close()
-	})
-	t.Run("what is forked while the others are killed is killed, too", func(t *testing.T) {
-		s := superviseScript(t, OnLostKill, `for i in 1 2; do setsid sh -c 'n=0; while [ $n -lt 500 ]; do sleep 1000 & n=$((n+1)); done; wait' & done; sleep 0.1; echo ready; wait`)
-		s.wantLine("ready")
-		s.hold.lose()
-		s.wantStage(StageKill)
-		s.wantEnd(Outcome{Status: 128 + 9, WasStopped: true})
+		s.clock.pass(time.Minute)
+		s.wantStop(StageKill, ErrHoldEnded)
+		s.wantEnd(killed)
 	})
 	t.Run("with term, TERM is all", func(t *testing.T) {
 		s := superviseScript(t, OnLostTerm, `n=0; trap 'n=$((n+1)); echo term' TERM; echo ready; while [ $n = 0 ]; do sleep 0.01; done; exit 5`)
 		s.wantLine("ready")
 		s.hold.lose()
-		s.wantStage(StageTerm)
+		s.wantStop(StageTerm, ErrHoldEnded)
 		s.wantLine("term")
-		s.wantEnd(Outcome{Status: 5, WasStopped: true})
+		s.wantEnd(Outcome{Status: 5, Cause: ErrHoldEnded})
 	})
 	t.Run("with ignore, nothing happens", func(t *testing.T) {
-		fifo := t.TempDir() + "/fifo"
-		if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fifo := newFIFO(t)
 		s := superviseScript(t, OnLostIgnore, `trap "echo term" TERM; echo ready; read x <`+fifo+`; exit 6`)
 		s.wantLine("ready")
 		s.hold.lose()
@@ -193,66 +155,29 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// A process can be forked after the look at the tree, and then lose its parent to KILL. Here it is forked by this
-// process, whose child such an orphan becomes.
-func TestWhatIsForkedDuringTheKillIsKilled(t *testing.T) {
-	sleep, err := exec.LookPath("sleep")
-	if err != nil {
+func newFIFO(t *testing.T) string {
+	t.Helper()
+	fifo := t.TempDir() + "/fifo"
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	clock := &testClock{now: time.Hour}
-	supervisor, err := Attach(clock)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer supervisor.Close() //nolint:errcheck // there is no front
-	// The command ends with the thread that started it.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	r := &run{Supervisor: supervisor, hold: &testHold{clock: clock}, policy: Policy{OnLost: OnLostKill}, tree: newTree(), timer: clock.NewTimer()}
-	if err := r.start(Command{Path: sleep, Args: []string{"sleep", "1000"}}); err != nil {
-		t.Fatal(err)
-	}
-	r.kill()
-	late, err := syscall.ForkExec(sleep, []string{"sleep", "1000"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setpgid: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	giveUp := time.AfterFunc(patience, func() {
-		t.Error("it was not killed")
-		_ = syscall.Kill(late, syscall.SIGKILL)
-	})
-	defer giveUp.Stop()
-	if got, want := r.loop(), (Outcome{Status: 128 + 9, WasStopped: true}); got != want {
-		t.Errorf("outcome %+v, want %+v", got, want)
-	}
+	return fifo
 }
 
-func TestTheLockIsHeldUntilDescendantsHaveEnded(t *testing.T) {
+func TestTheRunGoesOnWhileTheGroupHasProcesses(t *testing.T) {
 	for name, script := range map[string]string{
-		"background child": `(read x <FIFO; echo late) & echo ready; exit 4`,
-		"orphan":           `( (read x <FIFO; echo late) & ); echo ready; exit 4`,
-		"daemon":           `setsid sh -c '(read x <FIFO; echo late) &'; echo ready; exit 4`,
+		"background child": `(read x <"$0"; echo late) & echo ready; exit 4`,
+		"orphan":           `( (read x <"$0"; echo late) & ); echo ready; exit 4`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			fifo := t.TempDir() + "/fifo"
-			if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			s := superviseScript(t, OnLostKill, "FIFO="+fifo+"; export FIFO\n"+replaceFIFO(script, fifo))
+			fifo := newFIFO(t)
+			s := superviseScript(t, OnLostKill, strings.ReplaceAll(script, `"$0"`, fifo))
 			s.wantLine("ready")
 			writer, err := os.OpenFile(fifo, os.O_WRONLY, 0) // returns when the process is there
 			if err != nil {
 				t.Fatal(err)
 			}
-			select {
-			case outcome := <-s.result:
-				t.Errorf("the run has ended with %+v, and a process of it is left", outcome)
-				s.result <- outcome
-			case <-s.leftover:
-			case <-time.After(patience):
-				t.Error("the end of the command was not noticed")
-			}
+			s.clock.pass(testGrace - time.Minute)
 			if _, err := writer.WriteString("go\n"); err != nil {
 				t.Error(err)
 			}
@@ -260,5 +185,73 @@ func TestTheLockIsHeldUntilDescendantsHaveEnded(t *testing.T) {
 			s.wantLine("late")
 			s.wantEnd(Outcome{Status: 4})
 		})
+	}
+	t.Run("after the grace they are killed", func(t *testing.T) {
+		s := superviseWithGrace(t, OnLostKill, time.Second, `(trap "" TERM; echo ready; while :; do sleep 1000; done) & exit 4`)
+		s.wantLine("ready")
+		s.wantStop(StageKill, nil)
+		s.wantEnd(Outcome{Status: 4})
+	})
+	t.Run("but not for a zombie, which nothing ends", func(t *testing.T) {
+		fifo := newFIFO(t)
+		s := superviseWithGrace(t, OnLostKill, 0,
+			`(true & exec setsid sh -c 'echo $$ >`+fifo+`; exec sleep 1000 >&-') & read parent <`+fifo+`; echo $parent; exit 4`)
+		line, err := s.lines.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		parent, err := strconv.Atoi(strings.TrimSpace(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.wantStop(StageKill, nil)
+		s.wantEnd(Outcome{Status: 4})
+		kill(t, parent, syscall.SIGKILL)
+	})
+}
+
+// newWatchedRun returns a run without a command, and a pipe with what a watcher is told.
+func newWatchedRun(t *testing.T) (r *run, hold *testHold, clock *testClock, pipe *os.File) {
+	t.Helper()
+	far, near, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = far.Close(), near.Close() })
+	clock = &testClock{}
+	hold = newTestHold(clock)
+	return &run{
+		Supervisor: &Supervisor{clock: clock}, hold: hold, policy: Policy{OnLost: OnLostKill, Margin: testMargin}, watcher: &watcher{pipe: near},
+		timer: clock.NewTimer(),
+	}, hold, clock, far
+}
+
+// It would kill this process, whose command it does not know, at once.
+func TestTheWatcherIsToldNothingIfThereIsNoTimeToStart(t *testing.T) {
+	r, hold, _, pipe := newWatchedRun(t)
+	hold.lose()
+	if r.advance(); r.stage != StageKill {
+		t.Errorf("the stage is %d", r.stage)
+	}
+	if left := unread(t, pipe); left != 0 {
+		t.Errorf("the watcher was told %d bytes", left)
+	}
+}
+
+// While this process was late, the watcher may have killed, though the hold was prolonged meanwhile.
+func TestTheWatcherHasTheSayAfterItsDeadline(t *testing.T) {
+	r, hold, clock, _ := newWatchedRun(t)
+	for _, step := range []struct {
+		passes time.Duration
+		want   Stage
+	}{{0, StageRun}, {testTTL - testMargin, StageRun}, {testTTL - testMargin/2, StageKill}} {
+		clock.pass(step.passes)
+		hold.prolong(testTTL)
+		if r.advance(); r.stage != step.want {
+			t.Errorf("%s later, the stage is %d, want %d", step.passes, r.stage, step.want)
+		}
+	}
+	if !errors.Is(r.outcome.Cause, ErrHoldEnded) {
+		t.Errorf("the cause is %v", r.outcome.Cause)
 	}
 }

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -17,21 +18,6 @@ type Hold interface {
 	Done() <-chan struct{}
 }
 
-// Clock tells the time since the machine started, the time that it was suspended included. Safe for concurrent use.
-type Clock interface {
-	Now() time.Duration
-	// NewTimer returns a timer that is not set.
-	NewTimer() Timer
-}
-
-// Timer sends on its channel when a time of its clock is reached.
-type Timer interface {
-	// Set replaces the time at which the timer fires. A value of the former time may still be sent.
-	Set(at time.Duration)
-	C() <-chan struct{}
-	Close()
-}
-
 // Command is what to run. It gets the standard streams of this process.
 type Command struct {
 	// Path is the file of the program.
@@ -40,38 +26,24 @@ type Command struct {
 	Args []string
 	// Env is the whole environment.
 	Env []string
-}
-
-// Events reports what people may want to know. A nil function is not called.
-type Events struct {
-	// Stopping is called before the command is told to end, and again before it is killed. The cause is
-	// nil if that is the end of the hold.
-	Stopping func(stage Stage, cause error)
-	// Leftover is called when the command has ended and descendants of it are still running.
-	Leftover func(count int)
+	// Scratch is a folder that the watcher removes if this process is killed. Empty is none.
+	Scratch string
 }
 
 // Outcome is how a command ended.
 type Outcome struct {
 	// Status is the exit status, 128 plus the number of the signal that ended the command.
 	Status int
-	// WasStopped says that the command was told to end, because the hold ended or was about to, or for
-	// the Cause.
-	WasStopped bool
-	// Cause is [ErrFrontGone] if the command was killed for that, and else nil.
+	// Cause is why the command was told to end: [ErrHoldEnded], [ErrWatcherEnded], or nil if it was not.
 	Cause error
 }
 
 var (
 	// ErrHoldEnded says that the hold ended, or was about to, before the command was started or before it ended.
 	ErrHoldEnded = errors.New("the hold ended before the command")
-	// ErrSupervisorDied says that the supervisor was killed while the hold lasted. Its text goes on with what has become
-	// of the command.
-	ErrSupervisorDied = errors.New("the process that kept the lock was killed")
+	// ErrWatcherEnded says that the watcher was killed, or did not read any more.
+	ErrWatcherEnded = errors.New("the process that watches this one was killed")
 )
-
-// ErrFrontGone is the cause of a context that ended because the front process was killed.
-var ErrFrontGone = errors.New("the process that started this one was killed")
 
 // SignalError is the cause of a context that ended because the process was told to end.
 type SignalError struct{ Signal os.Signal }
@@ -85,4 +57,26 @@ func (e *SignalError) Status() int {
 		return 128 + int(number)
 	}
 	return 1
+}
+
+// Prepare calls fn with a context that ends when the process is told to end, with a [*SignalError] as its cause. If the
+// context has ended, that is the error, whatever fn returned.
+func (s *Supervisor) Prepare(ctx context.Context, fn func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	result := make(chan error, 1)
+	go func() { result <- fn(ctx) }()
+	for {
+		select {
+		case sent := <-s.signals:
+			if endsWait(sent) {
+				cancel(&SignalError{Signal: sent})
+			}
+		case err := <-result:
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return err
+		}
+	}
 }

@@ -8,100 +8,54 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // terminal is the controlling terminal of this process. Nil is none.
 type terminal struct {
-	file *os.File
+	descriptor int
 	// settings are those that restore sets; nil if they could not be read.
-	settings *unix.Termios
+	settings *term.State
 }
 
+// openTerminal also lets this process write to the terminal, and give it away, from the background.
 func openTerminal() *terminal {
-	file, err := os.OpenFile("/dev/tty", os.O_RDWR|syscall.O_NOCTTY, 0)
+	descriptor, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil
 	}
-	return &terminal{file: file}
+	signal.Ignore(syscall.SIGTTOU)
+	settings, _ := term.GetState(descriptor)
+	return &terminal{descriptor: descriptor, settings: settings}
 }
 
-func (t *terminal) close() {
-	if t != nil {
-		_ = t.file.Close()
-	}
-}
-
-// foreground returns the foreground process group, or zero.
-func (t *terminal) foreground() int {
+// hasForeground reports whether the process group has the terminal.
+func (t *terminal) hasForeground(group int) bool {
 	if t == nil {
-		return 0
+		return false
 	}
-	group, err := unix.IoctlGetInt(int(t.file.Fd()), unix.TIOCGPGRP)
-	if err != nil {
-		return 0
-	}
-	return group
+	found, err := unix.IoctlGetInt(t.descriptor, unix.TIOCGPGRP)
+	return err == nil && found == group
 }
 
-// give makes a process group the foreground one. This process must ignore TTOU, see ignoreTerminalOutput.
-func (t *terminal) give(group int) {
-	if t != nil {
-		_ = unix.IoctlSetPointerInt(int(t.file.Fd()), unix.TIOCSPGRP, group)
-	}
-}
-
-// ignoreTerminalOutput lets this process write to the terminal, and give it away, from the background.
-func ignoreTerminalOutput() { signal.Ignore(syscall.SIGTTOU) }
-
-// forkCommand starts a process that does not ignore TTOU as this process does.
-func forkCommand(path string, args []string, attributes *syscall.ProcAttr) (int, error) {
-	if signal.Ignored(syscall.SIGTTOU) {
-		// A signal that is caught has its default action in a new process; [signal.Reset] would leave it ignored.
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGTTOU)
-		defer ignoreTerminalOutput()
-	}
-	return syscall.ForkExec(path, args, attributes) //nolint:gosec // running it is the purpose
-}
-
-// save notes the settings for restore.
-func (t *terminal) save() {
-	if t != nil {
-		t.settings, _ = unix.IoctlGetTermios(int(t.file.Fd()), getTermios)
-	}
+// pass gives the terminal from one process group to another, and reports whether the first one had it.
+func (t *terminal) pass(from, to int) bool {
+	return t.hasForeground(from) && unix.IoctlSetPointerInt(t.descriptor, unix.TIOCSPGRP, to) == nil
 }
 
 // restore undoes what a command has set that could not do so itself.
 func (t *terminal) restore() {
-	if t != nil && t.settings != nil {
-		_ = unix.IoctlSetTermios(int(t.file.Fd()), setTermios, t.settings)
+	if t.settings != nil {
+		_ = term.Restore(t.descriptor, t.settings)
 	}
 }
 
-// isTerminal reports whether a descriptor is a terminal.
-func isTerminal(descriptor int) bool {
-	_, err := unix.IoctlGetWinsize(descriptor, unix.TIOCGWINSZ)
-	return err == nil
-}
-
-// canStop reports whether there is a shell that continues this process's group after it was stopped: a parent of
-// a member, in the same session and another group. The kernel discards ^Z for other groups.
-func canStop() bool {
-	group, session := unix.Getpgrp(), sessionOf(0)
-	for pid := os.Getppid(); pid > 0; pid = parentOf(pid) {
-		if sessionOf(pid) != session {
-			return false
-		}
-		if of, err := unix.Getpgid(pid); err != nil || of != group {
-			return err == nil
-		}
+// forkCommand starts a process that does not ignore TTOU as this process may.
+func forkCommand(path string, args []string, attributes *syscall.ProcAttr) (int, error) {
+	if signal.Ignored(syscall.SIGTTOU) {
+		// A signal that is caught has its default action in a new process; [signal.Reset] would leave it ignored.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGTTOU)
+		defer signal.Ignore(syscall.SIGTTOU)
 	}
-	return false
-}
-
-func sessionOf(pid int) int {
-	session, err := unix.Getsid(pid)
-	if err != nil {
-		return -1
-	}
-	return session
+	return syscall.ForkExec(path, args, attributes) //nolint:gosec // running it is the purpose
 }

@@ -82,7 +82,7 @@ func newService(t *testing.T) *service {
 // started is a run of kubectl-lock.
 type started struct {
 	t       *testing.T
-	front   *exec.Cmd
+	program *exec.Cmd
 	runtime string
 	output  *os.File
 	lines   *bufio.Reader
@@ -97,12 +97,12 @@ func (s *service) start(t *testing.T, arguments ...string) *started {
 		t.Fatal(err)
 	}
 	r := &started{t: t, runtime: t.TempDir(), output: output, lines: bufio.NewReader(output), errors: new(bytes.Buffer)}
-	r.front = exec.CommandContext(t.Context(), os.Args[0], append([]string{"run", "--server", s.url}, arguments...)...)
-	r.front.Env = append(os.Environ(), programVariable+"=1", "XDG_RUNTIME_DIR="+r.runtime)
-	r.front.Stdout, r.front.Stderr = input, r.errors
-	r.front.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	r.front.WaitDelay = patience
-	if err := r.front.Start(); err != nil {
+	r.program = exec.CommandContext(t.Context(), os.Args[0], append([]string{"run", "--server", s.url}, arguments...)...)
+	r.program.Env = append(os.Environ(), programVariable+"=1", "XDG_RUNTIME_DIR="+r.runtime)
+	r.program.Stdout, r.program.Stderr = input, r.errors
+	r.program.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	r.program.WaitDelay = patience
+	if err := r.program.Start(); err != nil {
 		t.Fatal(err)
 	}
 	_ = input.Close()
@@ -116,8 +116,8 @@ func (r *started) line() []string {
 	_ = r.output.SetReadDeadline(time.Now().Add(patience))
 	line, err := r.lines.ReadString('\n')
 	if err != nil {
-		_ = r.front.Process.Kill()
-		_ = r.front.Wait()
+		_ = r.program.Process.Kill()
+		_ = r.program.Wait()
 		r.t.Fatalf("read %q, %v; stderr: %s", line, err, r.errors)
 	}
 	return strings.Fields(line)
@@ -137,24 +137,31 @@ func (r *started) pids() []int {
 	return pids
 }
 
-// supervisor returns the number of the supervisor: the first of the next line.
-func (r *started) supervisor() int {
+// watcher returns the number of the watcher.
+func (r *started) watcher() (pid int) {
 	r.t.Helper()
-	return r.pids()[0]
+	for end := time.Now().Add(patience); pid == 0; {
+		output, _ := exec.CommandContext(r.t.Context(), "pgrep", "-x", "-P", strconv.Itoa(r.program.Process.Pid), "lock-watcher").Output()
+		pid, _ = strconv.Atoi(strings.TrimSpace(string(output)))
+		if time.Now().After(end) {
+			r.t.Fatal("there is no watcher")
+		}
+	}
+	return pid
 }
 
-// end waits for all processes, and returns the exit status; minus the signal if one has ended the front.
+// end waits for all processes, and returns the exit status; minus the signal if one has ended the program.
 func (r *started) end() int {
 	r.t.Helper()
 	_ = r.output.SetReadDeadline(time.Now().Add(patience))
 	if _, err := r.lines.WriteTo(new(bytes.Buffer)); err != nil {
 		r.t.Errorf("a process is left: %v", err)
 	}
-	_ = r.front.Wait()
-	if status, ok := r.front.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+	_ = r.program.Wait()
+	if status, ok := r.program.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return -int(status.Signal())
 	}
-	return r.front.ProcessState.ExitCode()
+	return r.program.ProcessState.ExitCode()
 }
 
 func (r *started) wantEnd(want int, texts ...string) {
@@ -178,7 +185,7 @@ func (r *started) wantNoScratch() {
 	}
 }
 
-// waitForNoScratch is wantNoScratch where a process removes it that is no descendant.
+// waitForNoScratch is wantNoScratch where the watcher removes it.
 func (r *started) waitForNoScratch() {
 	r.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); <-time.After(10 * time.Millisecond) {

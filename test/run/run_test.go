@@ -190,7 +190,7 @@ func TestASignalEndsTheWait(t *testing.T) {
 		service.SetHooks(hookWaiting(waiting))
 		r := service.start(t, key, "--", "echo", "started")
 		<-waiting
-		kill(t, r.front.Process.Pid, with)
+		kill(t, r.program.Process.Pid, with)
 		r.wantEnd(128 + int(with))
 		release()
 		service.wantFree(t)
@@ -264,8 +264,8 @@ func TestAServiceThatDoesNotAnswer(t *testing.T) {
 	unavailable.start(t, key, "--request-timeout", "100ms", "--", "true").wantEnd(203)
 }
 
-// stubborn ignores TERM, as do its child and a daemon.
-const stubborn = `trap "" TERM; setsid sh -c 'sleep 1000 & sleep 1000' & sleep 1000 & echo $PPID; wait`
+// stubborn ignores TERM, as do its child and an orphan.
+const stubborn = `trap "" TERM; (sleep 1000 &) ; sleep 1000 & echo ready; wait`
 
 func TestALostLock(t *testing.T) {
 	t.Parallel()
@@ -348,7 +348,7 @@ func (s *service) startBeating(t *testing.T, flags ...string) (r *started, lastB
 	t.Helper()
 	file := t.TempDir() + "/beats"
 	r = s.start(t, append(append([]string{key}, flags...), "--", "env", "BEATS="+file, "sh", "-c",
-		`beat='trap "" TERM; while :; do echo >"$BEATS"; sleep 0.01; done'; setsid sh -c "$beat" & echo $PPID; eval "$beat"`)...)
+		`beat='trap "" TERM; while :; do echo >"$BEATS"; sleep 0.01; done'; (sh -c "$beat" &) ; echo ready; eval "$beat"`)...)
 	return r, func() time.Time {
 		t.Helper()
 		info, err := os.Stat(file)
@@ -362,10 +362,12 @@ func (s *service) startBeating(t *testing.T, flags ...string) (r *started, lastB
 // safeTTL is the shortest ttl after which a machine may be late by a second.
 const safeTTL = 10 * time.Second
 
-// wantBefore checks that the time is before the only lock expires.
-func (s *service) wantBefore(t *testing.T, lastBeat time.Time) {
+// expiry returns when the only lock expires unless it is renewed.
+func (s *service) expiry() time.Time { return s.All()[0].Spec.ExpireTime.Time }
+
+func wantBefore(t *testing.T, lastBeat, expiry time.Time) {
 	t.Helper()
-	left := s.All()[0].Spec.ExpireTime.Sub(lastBeat)
+	left := expiry.Sub(lastBeat)
 	if left <= 0 {
 		t.Errorf("the command has run for %s after the lock", -left)
 	}
@@ -380,75 +382,76 @@ func TestTheCommandEndsBeforeTheLock(t *testing.T) {
 	service.SetUnavailable(true)
 	r.wantEnd(202)
 	service.SetUnavailable(false)
-	service.wantBefore(t, lastBeat())
+	wantBefore(t, lastBeat(), service.expiry())
 }
 
-func TestTheCommandOfAStoppedSupervisorEndsBeforeTheLock(t *testing.T) {
+func TestTheCommandOfAStoppedRunEndsBeforeTheLock(t *testing.T) {
 	t.Parallel()
 	service := newService(t)
 	r, lastBeat := service.startBeating(t, "--ttl", safeTTL.String())
-	kill(t, r.supervisor(), syscall.SIGSTOP)
+	r.line()
+	kill(t, r.program.Process.Pid, syscall.SIGSTOP)
+	expiry := service.expiry()
+	<-time.After(time.Until(expiry))
+	wantBefore(t, lastBeat(), expiry)
+	kill(t, r.program.Process.Pid, syscall.SIGCONT)
 	r.wantEnd(202, "backup was lost, and the command was stopped")
-	service.wantBefore(t, lastBeat())
 }
 
 // All processes stop, as those of a frozen container do, and go on after the lock has expired. Either process of run may
 // be the first to see that.
 func TestASuspensionBeyondTheTTL(t *testing.T) {
-	for _, first := range []string{"front", "supervisor"} {
+	for _, first := range []string{"run", "watcher"} {
 		t.Run(first+" first", func(t *testing.T) {
 			t.Parallel()
 			service := newService(t)
-			r := service.start(t, key, "--ttl", safeTTL.String(), "--", "sh", "-c", "echo $PPID $$; sleep 1000 & wait")
-			pids := r.pids()
-			supervisor, command, front := pids[0], pids[1], r.front.Process.Pid
-			for _, each := range []int{supervisor, -command, front} {
+			r := service.start(t, key, "--ttl", safeTTL.String(), "--", "sh", "-c", "echo $$; sleep 1000 & wait")
+			command, program, watcher := r.pids()[0], r.program.Process.Pid, r.watcher()
+			for _, each := range []int{program, watcher, -command} {
 				kill(t, each, syscall.SIGSTOP)
 			}
-			<-time.After(time.Until(service.All()[0].Spec.ExpireTime.Time))
-			if first == "supervisor" {
-				kill(t, supervisor, syscall.SIGCONT)
+			<-time.After(time.Until(service.expiry()))
+			if first == "watcher" {
+				kill(t, watcher, syscall.SIGCONT)
 			}
-			kill(t, front, syscall.SIGCONT)
+			kill(t, program, syscall.SIGCONT)
 			r.wantEnd(202, "backup was lost, and the command was stopped")
 		})
 	}
 }
 
 func TestKills(t *testing.T) {
-	t.Run("front: the lock is released at once", func(t *testing.T) {
+	t.Run("run: the command is killed, the token is removed, the lock ends by its ttl", func(t *testing.T) {
 		service := newService(t)
 		r := service.start(t, key, "--ttl", "1h", "--", "sh", "-c", stubborn)
 		r.line()
 		// What a user kills is what the reason names.
-		if held := service.All(); len(held) != 1 || !strings.HasSuffix(held[0].Spec.Reason, fmt.Sprintf("PID %d", r.front.Process.Pid)) {
-			t.Errorf("the front is PID %d, and the reason another: %v", r.front.Process.Pid, held)
+		if held := service.All(); len(held) != 1 || !strings.HasSuffix(held[0].Spec.Reason, fmt.Sprintf("PID %d", r.program.Process.Pid)) {
+			t.Errorf("the program is PID %d, and the reason another: %v", r.program.Process.Pid, held)
 		}
-		kill(t, r.front.Process.Pid, syscall.SIGKILL)
-		r.wantEnd(-9, "killing the command: the process that started this one was killed", "the command was killed, and "+key+" was released")
-		service.wantFree(t)
-	})
-	t.Run("supervisor: the lock ends by its ttl", func(t *testing.T) {
-		service := newService(t)
-		r := service.start(t, key, "--ttl", "1h", "--", "sh", "-c", stubborn)
-		kill(t, r.supervisor(), syscall.SIGKILL)
-		r.wantEnd(200, "at the latest in 1h0m0s")
+		kill(t, r.program.Process.Pid, syscall.SIGKILL)
+		if status := r.end(); status != -9 {
+			t.Errorf("exit status %d", status)
+		}
+		r.waitForNoScratch()
 		if held := service.All(); len(held) != 1 {
 			t.Errorf("%d locks", len(held))
 		}
 	})
-	t.Run("both at once: descendants are killed, and the token is removed", func(t *testing.T) {
-		for range 10 {
-			service := newService(t)
-			r := service.start(t, key, "--ttl", "1h", "--", "sh", "-c", stubborn)
-			supervisor := r.supervisor()
-			kill(t, supervisor, syscall.SIGSTOP) // so that it kills nothing itself
-			kill(t, supervisor, syscall.SIGKILL)
-			kill(t, r.front.Process.Pid, syscall.SIGKILL)
-			if status := r.end(); status != -9 {
-				t.Errorf("exit status %d", status)
-			}
-			r.waitForNoScratch()
-		}
+	t.Run("watcher: the command is killed, and the lock is released", func(t *testing.T) {
+		service := newService(t)
+		r := service.start(t, key, "--ttl", "1h", "--", "sh", "-c", stubborn)
+		r.line()
+		kill(t, r.watcher(), syscall.SIGKILL)
+		r.wantEnd(200, "killing the command: the process that watches this one was killed", "the command was killed, and "+key+" was released")
+		service.wantFree(t)
 	})
+}
+
+func TestWhatTheCommandLeavesIsKilled(t *testing.T) {
+	service := newService(t)
+	r := service.start(t, key, "--grace", "1s", "--", "sh", "-c", `(trap "" TERM; echo ready; exec sleep 1000) & exit 4`)
+	r.line()
+	r.wantEnd(4, "killing what it has left")
+	service.wantFree(t)
 }

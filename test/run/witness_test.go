@@ -25,9 +25,9 @@ const witness = `trap "" TERM HUP
 exec 9>>"$WITNESS.lock"
 flock -n 9 || echo overlap "$FORRST_LOCK_FENCING_TOKEN" >>"$WITNESS"
 echo "$FORRST_LOCK_FENCING_TOKEN" >>"$WITNESS"
-setsid sh -c 'sleep "$WORK" & sleep "$WORK"' &
+(sleep "$WORK"; sleep "$WORK") &
 (sleep "$WORK" &)
-echo $PPID $$
+echo $$
 sleep "$WORK"
 exit 3`
 
@@ -35,22 +35,21 @@ exit 3`
 type fault string
 
 const (
-	none              fault = "none"
-	killFront         fault = "kill -9 of the front"
-	killSupervisor    fault = "kill -9 of the supervisor"
-	killCommand       fault = "kill -9 of the command"
-	killFrontCommand  fault = "kill -9 of front and command"
-	killBoth          fault = "kill -9 of front and supervisor"
-	stopSupervisor    fault = "stop of the supervisor"
-	signals           fault = "signals"
-	stopThenKillFront fault = "stop of the supervisor, kill -9 of the front"
+	none            fault = "none"
+	killRun         fault = "kill -9 of run"
+	killWatcher     fault = "kill -9 of the watcher"
+	killCommand     fault = "kill -9 of the command"
+	killRunCommand  fault = "kill -9 of run and command"
+	stopRun         fault = "stop of run"
+	signals         fault = "signals"
+	stopThenKillRun fault = "stop of run, then kill -9"
 )
 
 // draw returns a fault. Those after which the lock stays until its ttl are rarer.
 func draw(random *rand.Rand) fault {
-	faults := []fault{none, none, none, killFront, killFront, killCommand, killCommand, killFrontCommand, killFrontCommand, signals, stopThenKillFront}
-	if random.IntN(12) == 0 {
-		faults = []fault{killSupervisor, killBoth, killBoth, stopSupervisor}
+	faults := []fault{none, none, killWatcher, killCommand, signals}
+	if random.IntN(6) == 0 {
+		faults = []fault{killRun, killRunCommand, stopRun, stopThenKillRun}
 	}
 	return faults[random.IntN(len(faults))]
 }
@@ -123,49 +122,39 @@ func contend(t *testing.T, service *service, ttl time.Duration, with fault, rand
 		work = ttl + ttl/4
 	}
 	r := service.start(t, key, "--ttl", ttl.String(), "--", "env", fmt.Sprintf("WORK=%.3f", work.Seconds()), "sh", "-c", witness)
-	words := r.line()
-	var pids [2]int
-	for i := range pids {
-		pids[i], _ = strconv.Atoi(words[i])
-	}
-	supervisor, command := pids[0], pids[1]
-	front := r.front.Process.Pid
+	command, program := r.pids()[0], r.program.Process.Pid
 	switch with {
-	case killFront:
-		kill(t, front, syscall.SIGKILL)
-	case killSupervisor:
-		kill(t, supervisor, syscall.SIGKILL)
+	case killRun:
+		kill(t, program, syscall.SIGKILL)
+	case killWatcher:
+		kill(t, r.watcher(), syscall.SIGKILL)
 	case killCommand:
 		kill(t, command, syscall.SIGKILL)
-		stop := signalUntilEnd(r, syscall.SIGUSR1) // ends what it has left
-		defer stop()
-	case killFrontCommand:
+	case killRunCommand:
 		kill(t, command, syscall.SIGKILL)
-		kill(t, front, syscall.SIGKILL)
-	case killBoth:
-		kill(t, supervisor, syscall.SIGSTOP) // so that it kills nothing itself
-		kill(t, supervisor, syscall.SIGKILL)
-		kill(t, front, syscall.SIGKILL)
-	case stopSupervisor:
-		kill(t, supervisor, syscall.SIGSTOP)
+		kill(t, program, syscall.SIGKILL)
+	case stopRun:
+		kill(t, program, syscall.SIGSTOP)
+		<-time.After(ttl + ttl/4) // Another holder runs by then.
+		kill(t, program, syscall.SIGCONT)
 	case signals:
 		stop := signalUntilEnd(r, syscall.SIGUSR2)
 		defer stop()
-	case stopThenKillFront:
-		kill(t, supervisor, syscall.SIGSTOP)
-		kill(t, front, syscall.SIGKILL)
+	case stopThenKillRun:
+		kill(t, program, syscall.SIGSTOP)
+		kill(t, program, syscall.SIGKILL)
 	case none:
 	}
 	r.end()
 }
 
-// signalUntilEnd sends the signal again and again: descendants in other sessions get it when the command has ended.
+// signalUntilEnd sends the signal again and again.
 func signalUntilEnd(r *started, with os.Signal) (stop func()) {
 	ticker, stopped := time.NewTicker(20*time.Millisecond), make(chan struct{})
 	var sender sync.WaitGroup
 	sender.Go(func() {
 		for {
-			_ = r.front.Process.Signal(with)
+			_ = r.program.Process.Signal(with)
 			select {
 			case <-stopped:
 				return

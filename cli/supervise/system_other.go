@@ -2,6 +2,11 @@
 
 package supervise
 
-import "os"
+import (
+	"os"
+	"syscall"
+)
 
 func systemSignals() []os.Signal { return nil }
+
+func dieWithParent(*syscall.SysProcAttr) {}
