@@ -9,16 +9,8 @@ import (
 // Clock tells the time since some moment, the time that the machine was suspended included. Safe for concurrent use.
 type Clock interface {
 	Now() time.Duration
-	// NewTimer returns a timer that may fire at any time until it is set.
-	NewTimer() Timer
-}
-
-// Timer sends on its channel when a time of its clock is reached, or earlier.
-type Timer interface {
-	// Set replaces the time at which the timer fires.
-	Set(at time.Duration)
-	C() <-chan time.Time
-	Stop() bool
+	// At returns a channel with a value as soon as the time is reached, and maybe earlier.
+	At(time.Duration) <-chan time.Time
 }
 
 // NewClock returns the clock of this machine.
@@ -28,11 +20,9 @@ type machineClock struct{}
 
 func (machineClock) Now() time.Duration { return now() }
 
-func (machineClock) NewTimer() Timer { return machineTimer{clock.RealClock{}.NewTimer(lookAgain)} }
+func (machineClock) At(at time.Duration) <-chan time.Time {
+	return clock.RealClock{}.After(min(max(0, at-now()), lookAgain))
+}
 
 // lookAgain is how late this process is at most after a suspension, during which timers stand still.
 const lookAgain = time.Second
-
-type machineTimer struct{ clock.Timer }
-
-func (t machineTimer) Set(at time.Duration) { t.Reset(min(max(0, at-now()), lookAgain)) }

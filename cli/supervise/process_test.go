@@ -20,7 +20,7 @@ import (
 
 func TestSignalsArePassedOn(t *testing.T) {
 	r := start(t, nil, os.Args[0])
-	r.pids()
+	r.line()
 	for _, s := range passedOn() {
 		number, _ := s.(syscall.Signal)
 		t.Run(number.String(), func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestTSTPStopsTheWait(t *testing.T) {
 
 func TestTSTPStopsTheCommandAndCONTContinuesIt(t *testing.T) {
 	r := start(t, nil, "sh", "-c", `echo pid $$; read x; exit 9`)
-	pid := r.pids()[0]
+	pid := r.pid()
 	kill(t, r.program.Process.Pid, syscall.SIGTSTP)
 	waitForState(t, pid, 'T')
 	kill(t, r.program.Process.Pid, syscall.SIGCONT)
@@ -113,15 +113,6 @@ func TestTheCommandIgnoresNoMoreSignals(t *testing.T) {
 }
 
 func TestTheCommandHasTheStandardStreams(t *testing.T) {
-	t.Run("all bytes", func(t *testing.T) {
-		data := bytes.Repeat([]byte("\x00\xff\r\n\x1b[0m"), 100_000)
-		command := exec.CommandContext(t.Context(), os.Args[0], "cat")
-		command.Env = append(os.Environ(), roleVariable+"="+roleProgram)
-		command.Stdin = bytes.NewReader(data)
-		if output, err := command.Output(); err != nil || !bytes.Equal(output, data) {
-			t.Errorf("%d bytes, %v", len(output), err)
-		}
-	})
 	for name, redirection := range map[string]string{"stdin": "<&-", "stdout": ">&-", "stderr": "2>&-", "all": "<&- >&- 2>&-"} {
 		t.Run("closed: "+name, func(t *testing.T) {
 			closed := exec.CommandContext(t.Context(), "sh", "-c", `exec "$0" sh -c 'cat; exit 8' `+redirection, os.Args[0])
@@ -161,7 +152,7 @@ func TestTheCommandHasTheStandardStreams(t *testing.T) {
 func startFamily(t *testing.T, environment ...string) (r *running, command int) {
 	t.Helper()
 	r = start(t, environment, "sh", "-c", `sleep 1000 & (trap "" TERM HUP; (sleep 1000 &) ; echo pid $$); wait`)
-	return r, r.pids()[0]
+	return r, r.pid()
 }
 
 // watcherOf returns the process number of the watcher of a program.
@@ -176,25 +167,24 @@ func watcherOf(t *testing.T, program int) (pid int) {
 }
 
 func TestTheGroupEndsWithEitherProcess(t *testing.T) {
-	for name, isStopped := range map[string]bool{"": false, ", while the command is stopped": true} {
-		t.Run("the program is killed"+name, func(t *testing.T) {
-			r, command := startFamily(t)
-			if isStopped {
-				kill(t, -command, syscall.SIGSTOP)
-			}
-			kill(t, r.program.Process.Pid, syscall.SIGKILL)
-			r.wantNothingLeft()
-			r.wantStatus(-9)
-		})
-		t.Run("the watcher is killed"+name, func(t *testing.T) {
-			r, command := startFamily(t)
-			if isStopped {
-				kill(t, -command, syscall.SIGSTOP)
-			}
-			kill(t, watcherOf(t, r.program.Process.Pid), syscall.SIGKILL)
-			r.wantNothingLeft()
-			r.wantStatus(unwatchedStatus)
-		})
+	for name, test := range map[string]struct {
+		victim func(*running) int
+		status int
+	}{
+		"the program is killed": {func(r *running) int { return r.program.Process.Pid }, -9},
+		"the watcher is killed": {func(r *running) int { return watcherOf(t, r.program.Process.Pid) }, unwatchedStatus},
+	} {
+		for _, state := range []string{"runs", "is stopped"} {
+			t.Run(name+", while the command "+state, func(t *testing.T) {
+				r, command := startFamily(t)
+				if state == "is stopped" {
+					kill(t, -command, syscall.SIGSTOP)
+				}
+				kill(t, test.victim(r), syscall.SIGKILL)
+				r.wantNothingLeft()
+				r.wantStatus(test.status)
+			})
+		}
 	}
 	t.Run("both are killed: the kernel kills the command", func(t *testing.T) {
 		r := start(t, nil, "sh", "-c", "echo pid $$; exec sleep 1000")
@@ -296,39 +286,20 @@ func TestAWatcherThatDoesNotReadIsKilled(t *testing.T) {
 	_ = group.Wait()
 }
 
-func TestAsPID1(t *testing.T) {
+// As PID 1 the program gets the orphans, and nobody else reaps them.
+func TestAsPID1ItReapsTheGroup(t *testing.T) {
 	if err := exec.CommandContext(t.Context(), "unshare", "--pid", "--fork", "--mount-proc", "true").Run(); err != nil {
 		t.Skipf("no PID namespace can be made: %v", err)
 	}
-	inside := func(t *testing.T, script string) *running {
-		t.Helper()
-		return startWith(t, nil, func(program *exec.Cmd) {
-			path, err := exec.LookPath("unshare")
-			if err != nil {
-				t.Fatal(err)
-			}
-			program.Path, program.Args = path, []string{"unshare", "--pid", "--fork", "--mount-proc", os.Args[0], "sh", "-c", script}
-		})
-	}
-	t.Run("it passes the exit status on, and reaps orphans of the group", func(t *testing.T) {
-		r := inside(t, "(sleep 0.1 &) ; exit 17")
-		r.wantNothingLeft()
-		r.wantStatus(17)
-	})
-	t.Run("TERM reaches the command", func(t *testing.T) {
-		r := inside(t, `trap 'echo term; exit 5' TERM; echo ready; while :; do sleep 0.01; done`)
-		r.line()
-		output, err := exec.CommandContext(t.Context(), "pgrep", "-P", strconv.Itoa(r.program.Process.Pid)).Output()
+	r := startWith(t, nil, func(program *exec.Cmd) {
+		path, err := exec.LookPath("unshare")
 		if err != nil {
 			t.Fatal(err)
 		}
-		first, _ := strconv.Atoi(strings.TrimSpace(string(output)))
-		kill(t, first, syscall.SIGTERM)
-		if got := r.line()[0]; got != "term" {
-			t.Errorf("got %q", got)
-		}
-		r.wantStatus(5)
+		program.Path, program.Args = path, []string{"unshare", "--pid", "--fork", "--mount-proc", os.Args[0], "sh", "-c", "(sleep 0.1 &) ; exit 17"}
 	})
+	r.wantNothingLeft()
+	r.wantStatus(17)
 }
 
 // waitForState waits until a process is in a state of /proc.

@@ -32,7 +32,7 @@ func TestACommandThatCannotBeStarted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clock := &testClock{}
+	clock := newTestClock()
 	supervisor := newTestSupervisor(clock)
 	defer supervisor.Close()
 	hold := newTestHold(clock)
@@ -124,16 +124,6 @@ func TestTheHoldEndsTheCommandByThePolicy(t *testing.T) {
 		s.wantStop(StageKill, ErrHoldEnded)
 		s.wantEnd(killed)
 	})
-	t.Run("after a suspension up to the last minute, the grace is what is left", func(t *testing.T) {
-		s := superviseScript(t, OnLostKill, obstinate)
-		s.wantLine("ready")
-		s.clock.pass(testTTL - testMargin - time.Minute)
-		s.wantStop(StageTerm, ErrHoldEnded)
-		s.wantLine("term")
-		s.clock.pass(time.Minute)
-		s.wantStop(StageKill, ErrHoldEnded)
-		s.wantEnd(killed)
-	})
 	t.Run("with term, TERM is all", func(t *testing.T) {
 		s := superviseScript(t, OnLostTerm, `n=0; trap 'n=$((n+1)); echo term' TERM; echo ready; while [ $n = 0 ]; do sleep 0.01; done; exit 5`)
 		s.wantLine("ready")
@@ -218,11 +208,10 @@ func newWatchedRun(t *testing.T) (r *run, hold *testHold, clock *testClock, pipe
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = far.Close(), near.Close() })
-	clock = &testClock{}
+	clock = newTestClock()
 	hold = newTestHold(clock)
 	return &run{
 		Supervisor: &Supervisor{clock: clock}, hold: hold, policy: Policy{OnLost: OnLostKill, Margin: testMargin}, watcher: &watcher{pipe: near},
-		timer: clock.NewTimer(),
 	}, hold, clock, far
 }
 

@@ -71,8 +71,7 @@ func (s *Supervisor) Run(command Command, hold Hold, policy Policy, stopping fun
 		return Outcome{}, err
 	}
 	defer watcher.stop()
-	r := &run{Supervisor: s, hold: hold, policy: policy, stopping: stopping, watcher: watcher, timer: s.clock.NewTimer()}
-	defer r.timer.Stop()
+	r := &run{Supervisor: s, hold: hold, policy: policy, stopping: stopping, watcher: watcher}
 	if r.advance(); r.stage != StageRun { // The watcher has been told before there is anything to kill.
 		return Outcome{}, ErrHoldEnded
 	}
@@ -90,7 +89,6 @@ type run struct {
 	policy   Policy
 	stopping func(stage Stage, cause error)
 	watcher  *watcher
-	timer    Timer
 
 	// group is the process group, and the process number of the command; zero before it has started. The kernel gives the
 	// number of an empty group to another process only when it has given all others.
@@ -100,6 +98,8 @@ type run struct {
 	outcome  Outcome
 	// killAt is when what is left gets KILL, and watchedUntil when the watcher kills. Zero is never.
 	killAt, watchedUntil, killedAt time.Duration
+	// lookAt is when there is the next thing to do, or may be.
+	lookAt time.Duration
 }
 
 func (r *run) start(command Command) error {
@@ -134,7 +134,7 @@ func (r *run) loop() Outcome {
 			ended = nil
 			r.advance() // If this process was late, that is why.
 			r.stop(StageKill, ErrWatcherEnded)
-		case <-r.timer.C():
+		case <-r.clock.At(r.lookAt):
 		case <-r.wake:
 		case sent := <-r.signals:
 			if sent == syscall.SIGCONT {
@@ -149,8 +149,7 @@ func (r *run) loop() Outcome {
 // groupPoll is how often a process group is looked at whose members are no children of this process.
 const groupPoll = 50 * time.Millisecond
 
-// advance takes the stop of the group to the stage that the time asks for, sets the timer for the next one, and tells the
-// watcher its deadline.
+// advance takes the stop of the group to the stage that the time asks for, and tells the watcher its deadline.
 func (r *run) advance() {
 	// In this order: a suspension in between makes the deadline earlier.
 	now := r.clock.Now()
@@ -163,17 +162,16 @@ func (r *run) advance() {
 	if r.killAt != 0 && now >= r.killAt {
 		r.stop(StageKill, r.outcome.Cause)
 	}
-	at := now + lookAgain
+	r.lookAt = now + lookAgain
 	if next > 0 {
-		at = min(at, now+left-next)
+		r.lookAt = min(r.lookAt, now+left-next)
 	}
 	if r.killAt > now {
-		at = min(at, r.killAt)
+		r.lookAt = min(r.lookAt, r.killAt)
 	}
 	if r.hasEnded {
-		at = min(at, now+groupPoll)
+		r.lookAt = min(r.lookAt, now+groupPoll)
 	}
-	r.timer.Set(at)
 	if r.policy.OnLost == OnLostKill {
 		r.watchedUntil = now + left - r.policy.Margin/2
 	}
@@ -235,8 +233,7 @@ func (r *run) commandStopped(by syscall.Signal) {
 	if wantsTerminal := by == syscall.SIGTTIN || by == syscall.SIGTTOU; !wantsTerminal || !r.terminal.hasForeground(r.ownGroup) {
 		r.terminal.pass(r.group, r.ownGroup)
 		stopOwnGroup()
-		r.timer.Set(r.clock.Now() + stopsWithin)
-		<-r.timer.C()
+		<-r.clock.At(r.clock.Now() + stopsWithin)
 		r.advance() // The watcher may have killed meanwhile.
 	}
 	r.resume()
@@ -261,7 +258,7 @@ func (r *run) commandEnded(status unix.WaitStatus) {
 	if r.killAt == 0 {
 		r.killAt = r.clock.Now() + r.policy.Grace
 	}
-	r.timer.Set(r.clock.Now()) // looks at what is left in short intervals
+	r.lookAt = 0 // in short intervals from now on
 }
 
 // isOver reports whether the command has ended and nothing is left of its group. A zombie that its parent does not reap

@@ -69,8 +69,6 @@ func (s *Supervisor) Run(command Command, hold Hold, policy Policy, stopping fun
 
 // watch returns when the job is empty, and why it was stopped.
 func (s *Supervisor) watch(job windows.Handle, hold Hold, policy Policy, stopping func(Stage, error), ended <-chan struct{}) (cause error) {
-	timer := s.clock.NewTimer()
-	defer timer.Stop()
 	lost := hold.Done()
 	for ended != nil || !isEmpty(job) {
 		if stage, _ := policy.At(hold.Left()); stage != StageRun && cause == nil {
@@ -78,13 +76,12 @@ func (s *Supervisor) watch(job windows.Handle, hold Hold, policy Policy, stoppin
 			stopping(StageKill, cause)
 			_ = windows.TerminateJobObject(job, 1)
 		}
-		timer.Set(s.clock.Now() + policy.Margin)
 		select {
 		case <-ended:
 			ended = nil
 		case <-lost:
 			lost = nil
-		case <-timer.C():
+		case <-s.clock.At(s.clock.Now() + policy.Margin):
 		case <-s.signals: // the command has got it, too
 		}
 	}

@@ -97,16 +97,7 @@ func (s *screen) want(pattern string) []string {
 	}
 }
 
-// waitForForeground waits until a process group has the terminal.
-func (s *screen) waitForForeground(group int) {
-	s.t.Helper()
-	lookUntil(s.t, "the terminal's foreground", func() bool {
-		found, err := unix.IoctlGetInt(int(s.master.Fd()), unix.TIOCGPGRP)
-		return err == nil && found == group
-	})
-}
-
-const interrupt, suspend, quit, endOfInput = "\x03", "\x1a", "\x1c", "\x04"
+const interrupt, suspend = "\x03", "\x1a"
 
 func TestTerminalWithoutAShell(t *testing.T) {
 	direct := func(t *testing.T, script string) *screen {
@@ -126,27 +117,6 @@ func TestTerminalWithoutAShell(t *testing.T) {
 		s.want("ready")
 		s.write(interrupt)
 		wantStatus(t, s, 130)
-	})
-	t.Run("^\\ ends the command", func(t *testing.T) {
-		s := direct(t, "ulimit -c 0; echo ready; exec sleep 1000")
-		s.want("ready")
-		s.write(quit)
-		wantStatus(t, s, 131)
-	})
-	t.Run("the command may handle ^C", func(t *testing.T) {
-		s := direct(t, "trap 'echo caught; exit 12' INT; echo ready; while :; do sleep 0.01; done")
-		s.want("ready")
-		s.write(interrupt)
-		s.want("caught")
-		wantStatus(t, s, 12)
-	})
-	t.Run("it reads the terminal", func(t *testing.T) {
-		s := direct(t, "stty -echo; echo ready; read x; echo got $x; cat; exit 4")
-		s.want("ready")
-		s.write("line\n")
-		s.want("got line")
-		s.write(endOfInput)
-		wantStatus(t, s, 4)
 	})
 	t.Run("it has the terminal from its first instruction", func(t *testing.T) {
 		// The fifth and eighth are its process group and the terminal's foreground one.
@@ -215,23 +185,6 @@ func TestJobControl(t *testing.T) {
 		s.write("echo status=$?\n")
 		s.want("status=" + strconv.Itoa(lostStatus))
 	})
-	t.Run("several times", func(t *testing.T) {
-		s := newShell(t)
-		s.write("run sh -c 'echo pid $$.; read x; echo got $x; exit 6'\n")
-		pid, _ := strconv.Atoi(s.want(`pid (\d+)\.`)[1])
-		for range 5 {
-			s.waitForForeground(pid)
-			waitForState(t, pid, 'S') // CONT would discard a TSTP
-			s.write(suspend)
-			s.want("Stopped")
-			s.want("prompt>")
-			s.write("fg\n")
-			s.want("PROGRAM")
-		}
-		s.write("line\n")
-		s.want("got line")
-		s.want("prompt>")
-	})
 	t.Run("bg lets it run, and it stops when it reads", func(t *testing.T) {
 		s := newShell(t)
 		s.write("run sh -c 'echo rea''dy; read y; echo back''ground; read x; echo got $x'\n")
@@ -263,12 +216,6 @@ func TestJobControl(t *testing.T) {
 		s.write("echo status=$?\n")
 		s.want("status=7")
 	})
-	t.Run("in front of a pipeline, which keeps the terminal", func(t *testing.T) {
-		s := newShell(t)
-		s.write("run sh -c 'echo one; echo two' | tac; echo status=${PIPESTATUS[0]}\n")
-		s.want("two\r\none")
-		s.want("status=0")
-	})
 	t.Run("behind a pipeline, it gets the terminal when it asks", func(t *testing.T) {
 		s := newShell(t)
 		s.write("echo piped | run sh -c 'read x; echo rea''dy; read y </dev/tty; echo got $x $y'\n")
@@ -288,15 +235,6 @@ func TestJobControl(t *testing.T) {
 		if strings.Contains(s.seen.String(), "went on") {
 			t.Error("the script went on")
 		}
-	})
-	t.Run("a window change reaches it", func(t *testing.T) {
-		s := newShell(t)
-		s.write("run bash -c 'trap \"stty size\" WINCH; echo rea''dy; while :; do sleep 0.01; done'\n")
-		s.want("ready")
-		if err := unix.IoctlSetWinsize(int(s.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 33, Col: 77}); err != nil {
-			t.Fatal(err)
-		}
-		s.want("33 77")
 	})
 }
 
