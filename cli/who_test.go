@@ -197,7 +197,8 @@ const auditLog = `a line of the log
 {"schema":"forrst.dev/audit/v1","time":"2026-11-23T02:30:00.000000Z","event":"Granted","via":"facade","actor":"system:serviceaccount:payments:worker","namespace":"payments","lock":"billing--report","key":"billing:report","holder":"system:serviceaccount:payments:worker","fencingToken":48100}
 {"schema":"forrst.dev/audit/v1","time":"2026-11-23T02:31:00.000000Z","event":"Renewed","via":"facade","namespace":"payments","lock":"billing--report","key":"billing:report"}
 {"schema":"forrst.dev/audit/v1","time":"2026-11-23T02:32:00.000000Z","event":"Granted","via":"facade","namespace":"shop","lock":"billing--report","key":"billing:report"}
-{"schema":"forrst.dev/audit/v1","time":"2026-11-23T02:40:00.000000Z","event":"Expired","reason":"Reaped","via":"controller","namespace":"payments","lock":"billing--report","key":"billing:report","holder":"system:serviceaccount:payments:worker"}
+{"schema":"forrst.dev/audit/v1","time":"2026-11-23T02:40:00.000000Z","event":"Expired","reason":"Reaped","via":"admission","actor":"system:serviceaccount:payments:worker","namespace":"payments","lock":"billing--report","key":"billing:report","holder":"system:serviceaccount:payments:worker","admitted":true}
+{"schema":"forrst.dev/audit/v1","time":"2026-11-23T02:41:00.000000Z","event":"ForceReleased","reason":"ByForce","via":"admission","namespace":"payments","lock":"billing--report","key":"billing:report","dryRun":true}
 `
 
 func TestWho(t *testing.T) {

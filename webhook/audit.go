@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -9,7 +8,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -21,90 +19,94 @@ import (
 	"forrst.dev/lock-operator/webhook/server"
 )
 
-// Audit records what users do to Locks directly. A change that was admitted may still fail
-// in etcd or be refused by another webhook. The replica that admitted it therefore records
-// it when the informer shows it. A change that does not show within a minute counts as not
-// made. Refusals are recorded at once, and so are admitted forced releases, until they show. Dry runs are
-// not recorded, but for those of forced releases. Safe for concurrent use.
+// Audit records what users do to Locks directly, when admission lets it pass or refuses it. Whether the API
+// server stores what passed is decided afterwards, so its records say that it was admitted. Dry runs are not
+// recorded, but for those of forced releases. Safe for concurrent use.
 type Audit struct {
-	sink    audit.Sink
-	clock   clock.PassiveClock
-	awaited *awaited
+	sink  audit.Sink
+	clock clock.PassiveClock
 }
 
-// Informer is the part of a shared informer on Locks that [Audit] uses.
-type Informer interface {
-	AddEventHandler(handler toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error)
+// NewAudit returns an audit that gives its records to the sink, which is required.
+func NewAudit(sink audit.Sink, now clock.PassiveClock) *Audit {
+	return &Audit{sink: sink, clock: now}
 }
 
-// NewAudit returns an audit that learns from the informer which admitted changes happened.
-func NewAudit(sink audit.Sink, informer Informer, now clock.PassiveClock) (*Audit, error) {
-	awaited := newAwaited(sink, now)
-	if _, err := informer.AddEventHandler(awaited); err != nil {
-		return nil, fmt.Errorf("audit of admission: watch locks: %w", err)
-	}
-	return &Audit{sink: sink, clock: now, awaited: awaited}, nil
-}
-
-// record records a refusal now, and an admitted change when the informer shows it. A nil
-// Audit records nothing.
+// record records what was decided about a request. A nil Audit records nothing.
 func (a *Audit) record(request admission.Request, d decision) {
-	if a == nil {
-		return
+	switch {
+	case a == nil:
+	case d.response.Allowed:
+		a.admitted(admittedRecords(request, d, a.clock.Now()))
+	case !isDryRun(request):
+		a.refused(request, d)
 	}
+}
+
+// admitted records what admission let pass. A review may be forged, and its texts of any size.
+func (a *Audit) admitted(records []audit.Record) {
+	for _, record := range records {
+		record.Admitted = true
+		record.Bound()
+		a.sink.Record(record)
+	}
+}
+
+// admittedRecords returns the records of a change that passed: two of one that ends one grant and begins another.
+func admittedRecords(request admission.Request, d decision, now time.Time) []audit.Record {
 	user := request.UserInfo.Username
 	switch {
-	case d.response.Allowed && request.Operation == admissionv1.Delete:
-		a.deleted(d.old, request)
+	case request.Operation == admissionv1.Delete:
+		return deletionRecords(request, d.old, now)
 	case isDryRun(request):
-	case !d.response.Allowed:
-		a.refused(request, d)
+		return nil
 	case request.Operation == admissionv1.Create:
-		a.awaited.grant(d.next, audit.Granted, nil)
+		granted := begun(audit.Granted, d.next)
+		granted.UID = "" // The API server gives it later.
+		return []audit.Record{granted}
 	case !d.next.Spec.AcquireTime.Equal(d.old.Spec.AcquireTime):
-		a.succeeded(d.next, d.old, user)
+		return successionRecords(d.old, d.next, user)
 	case !d.next.Spec.RenewTime.Equal(d.old.Spec.RenewTime):
-		a.awaited.renewal(d.next, user)
+		return []audit.Record{audit.Prolonged(audit.Admission, user, d.old, d.next)}
 	}
+	return nil
 }
 
-// succeeded awaits an update that ends one grant and begins another.
-func (a *Audit) succeeded(next, old *v1alpha1.Lock, user string) {
+// successionRecords returns the records of the end of one grant and of the beginning of the next.
+func successionRecords(old, next *v1alpha1.Lock, user string) []audit.Record {
+	event, reason, beginning := audit.Released, audit.PassedOn, audit.HandedOn
 	at := next.Spec.AcquireTime.Time
 	if rules.Expired(old, at) {
-		ended := audit.Ended(audit.Expired, audit.Replaced, audit.Admission, user, old, at)
-		a.awaited.grant(next, audit.TakenOver, &ended)
-		return
+		event, reason, beginning = audit.Expired, audit.Replaced, audit.TakenOver
 	}
-	ended := audit.Ended(audit.Released, audit.PassedOn, audit.Admission, user, old, at)
-	a.awaited.grant(next, audit.HandedOn, &ended)
+	return []audit.Record{audit.Ended(event, reason, audit.Admission, user, old, at), begun(beginning, next)}
 }
 
-// deleted awaits an admitted delete. A forced release is on record from now on.
-func (a *Audit) deleted(old *v1alpha1.Lock, request admission.Request) {
-	ended := a.ended(old, requesterOf(request))
-	if ended.Event == audit.ForceReleased {
-		admitted := ended
-		admitted.Event, admitted.HeldSeconds = audit.ForceReleaseAdmitted, nil
-		admitted.DryRun, admitted.Unconfirmed = isDryRun(request), !isDryRun(request)
-		a.sink.Record(admitted)
-	}
-	if !isDryRun(request) {
-		a.awaited.end(ended)
-	}
+// begun returns the record of a grant without its fencing token, which the write has yet to make.
+func begun(event audit.Event, next *v1alpha1.Lock) audit.Record {
+	record := audit.Begun(event, audit.Admission, next)
+	record.FencingToken = 0
+	return record
 }
 
-// unseenRelease returns the record of a forced release that was admitted, and has not been seen to happen.
-func unseenRelease(ended *audit.Record, now time.Time) audit.Record {
-	unseen := *ended
-	unseen.Event, unseen.HeldSeconds, unseen.Time = audit.ForceReleaseUnseen, nil, v1alpha1.NewTimestamp(now)
-	return unseen
+// deletionRecords returns the record of a delete. A Lock with finalizers ends in two steps: the delete marks it, and
+// it goes when its last finalizer is removed. The record is that of the mark. A delete that ends nothing, since the Lock
+// is marked or in a dry run, has one only if it is by force.
+func deletionRecords(request admission.Request, old *v1alpha1.Lock, now time.Time) []audit.Record {
+	record := ended(old, requesterOf(request), now)
+	endsNothing := isDryRun(request) || !old.DeletionTimestamp.IsZero()
+	if endsNothing && record.Event != audit.ForceReleased {
+		return nil
+	}
+	if isDryRun(request) {
+		record.DryRun, record.HeldSeconds = true, nil
+	}
+	return []audit.Record{record}
 }
 
 // ended returns the record of a delete by the user.
-func (a *Audit) ended(old *v1alpha1.Lock, who rules.User) audit.Record {
+func ended(old *v1alpha1.Lock, who rules.User, now time.Time) audit.Record {
 	event, reason, message, user := audit.ForceReleased, audit.ByForce, "", who.Name
-	now := a.clock.Now()
 	switch {
 	case rules.Expired(old, now):
 		event, reason = audit.Expired, audit.Reaped
@@ -172,7 +174,7 @@ func (a *Audit) refusal(request admission.Request, about *v1alpha1.Lock, respons
 
 // Unjudged records a review that the webhook's server has refused, with what is known of it: which lock
 // an object of another kind concerns is not. One that its client has abandoned is no refusal. A deletion
-// that was only reported happens nevertheless, and is counted in either case.
+// that was only reported happens nevertheless, and is recorded in either case.
 func (a *Audit) Unjudged(review server.Refused) {
 	if review.IsAbandoned && review.Path != DeletionAuditPath {
 		return // The API server has given the change up, or its user has.
@@ -189,7 +191,7 @@ func (a *Audit) Unjudged(review server.Refused) {
 	case guard.Path:
 		a.guarded(request, response)
 	case DeletionAuditPath:
-		a.lost(request)
+		a.unread(request)
 	}
 }
 
@@ -204,15 +206,14 @@ func (a *Audit) guarded(request admission.Request, response admission.Response) 
 	a.sink.Record(record)
 }
 
-// lost counts a deletion of which no more is known than its request.
-func (a *Audit) lost(request admission.Request) {
+// unread records a deletion by Kubernetes of which no more is known than its request.
+func (a *Audit) unread(request admission.Request) {
 	if isDryRun(request) {
 		return
 	}
-	a.sink.Lost(audit.Record{
-		Event: audit.Released, Via: audit.Admission, Actor: request.UserInfo.Username,
-		Namespace: request.Namespace, Lock: request.Name, Time: v1alpha1.NewTimestamp(a.clock.Now()),
-	})
+	record := audit.Of(audit.Released, audit.Admission, &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: request.Namespace, Name: request.Name}})
+	record.Time, record.Actor = v1alpha1.NewTimestamp(a.clock.Now()), request.UserInfo.Username
+	a.admitted([]audit.Record{record})
 }
 
 // bounded returns the recorded parts of a lock that was not created. Before validation, they

@@ -13,7 +13,7 @@ import (
 	"forrst.dev/lock-operator/webhook"
 )
 
-// If the API server gave up first, the loss of a record of the audit would not be counted.
+// If the API server gave up first, the record of the deletion could not tell what its lock was.
 func TestADeletionWaitsForHalfOfItsTimeout(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "config", "webhook", "deletion_audit.yaml"))
 	if err != nil {

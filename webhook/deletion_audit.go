@@ -19,14 +19,13 @@ const DeletionAuditPath = "/audit-forrst-dev-v1alpha1-lock"
 func (a *Audit) SetupDeletionAudit(manager ctrl.Manager) {
 	handler := func(ctx context.Context, request admission.Request) admission.Response {
 		old, err := decode(request.OldObject)
-		switch {
-		case err != nil:
-			a.lost(request)
+		if err != nil {
+			a.unread(request)
 			logf.FromContext(ctx).Error(err, "Could not decode a deleted Lock for the audit",
 				"namespace", request.Namespace, "lock", request.Name, "user", request.UserInfo.Username)
-		default:
-			a.deleted(old, request)
+			return admission.Allowed("")
 		}
+		a.admitted(deletionRecords(request, old, a.clock.Now()))
 		return admission.Allowed("")
 	}
 	manager.GetWebhookServer().Register(DeletionAuditPath, &admission.Webhook{Handler: admission.HandlerFunc(handler)})

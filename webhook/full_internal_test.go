@@ -112,7 +112,7 @@ func TestAFullNamespaceTakesNoOtherJobUnderALock(t *testing.T) {
 func TestRefusedJobsAreOnRecord(t *testing.T) {
 	now := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
 	records := &audittest.Recorder{}
-	handler := &JobAdmission{Clock: now, Audit: &Audit{sink: records, clock: now}}
+	handler := &JobAdmission{Clock: now, Audit: NewAudit(records, now)}
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "payments", Name: "nightly", Labels: map[string]string{v1alpha1.LockLabel: "true"},
 		Annotations: map[string]string{v1alpha1.LockKeyAnnotation: "billing:report", v1alpha1.LockTTLAnnotation: "never"},

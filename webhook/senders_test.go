@@ -19,7 +19,6 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	toolscache "k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	lockaudit "forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/audit/audittest"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/fixture"
@@ -83,14 +83,6 @@ type managerOf struct {
 
 // GetWebhookServer implements [ctrl.Manager].
 func (m managerOf) GetWebhookServer() ctrlwebhook.Server { return m.server }
-
-// noInformer shows no lock.
-type noInformer struct{}
-
-// AddEventHandler implements [webhook.Informer].
-func (noInformer) AddEventHandler(toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
-	return nil, nil // Nothing is done with it.
-}
 
 // heldByAlice is a lock from noon on for a minute.
 func heldByAlice(t *testing.T, noon time.Time) *v1alpha1.Lock {
@@ -199,10 +191,7 @@ func TestTheRecordOfARefusalNamesTheHolder(t *testing.T) {
 	now := clocktesting.NewFakePassiveClock(noon)
 	cluster := newFakeCluster(t, held).Build()
 	var records audittest.Recorder
-	audit, err := webhook.NewAudit(&records, noInformer{}, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	audit := webhook.NewAudit(&records, now)
 	handler := &webhook.LockAdmission{
 		Client: cluster, LiveReader: cluster, Limits: rules.DefaultLimits(), Clock: now, Audit: audit,
 	}
@@ -339,10 +328,7 @@ func TestRefusalsBeforeAReviewIsJudgedAreRecorded(t *testing.T) {
 	noon := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	now := clocktesting.NewFakePassiveClock(noon)
 	var records audittest.Recorder
-	audit, err := webhook.NewAudit(&records, noInformer{}, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	audit := webhook.NewAudit(&records, now)
 	handler := &webhook.LockAdmission{Limits: rules.DefaultLimits(), Clock: now, Audit: audit}
 	expect := func(what, want string) {
 		t.Helper()
@@ -388,15 +374,17 @@ func TestRefusalsBeforeAReviewIsJudgedAreRecorded(t *testing.T) {
 	}
 	refused.Path = webhook.DeletionAuditPath
 	audit.Unjudged(refused)
-	if got := records.Losses(); got != 1 {
-		t.Errorf("%d deletions are counted that were reported and not read, want 1", got)
+	unread := records.All()[6]
+	if unread.Event != lockaudit.Released || unread.Actor != "bob" || unread.Namespace != "payments" || !unread.Admitted ||
+		unread.Lock == "" || len(unread.Lock) > lockaudit.MaxNameBytes {
+		t.Errorf("a deletion that was reported and not read is recorded as %+v", unread)
 	}
 	refused.IsAbandoned = true
 	for _, refused.Path = range []string{webhook.LockPath, webhook.JobPath, guard.Path, webhook.DeletionAuditPath} {
 		audit.Unjudged(refused)
 	}
-	if got := fmt.Sprint(len(records.All()), records.Losses()); got != "6 2" {
-		t.Errorf("records and losses are %s with reviews that were abandoned, want one more loss", got)
+	if got := len(records.All()); got != 8 {
+		t.Errorf("%d records with reviews that were abandoned, want one more, of the deletion", got)
 	}
 	refused.IsAbandoned = false
 	dryRun := *request
@@ -405,8 +393,34 @@ func TestRefusalsBeforeAReviewIsJudgedAreRecorded(t *testing.T) {
 	for _, refused.Path = range []string{webhook.LockPath, webhook.JobPath, guard.Path, webhook.DeletionAuditPath} {
 		audit.Unjudged(refused)
 	}
-	if got := len(records.All()) + records.Losses(); got != 8 {
+	if got := len(records.All()); got != 8 {
 		t.Errorf("%d records, with those of dry runs", got)
+	}
+}
+
+func TestADeletionByKubernetesIsOnRecordEvenIfItCannotBeRead(t *testing.T) {
+	const cleaner = "system:serviceaccount:kube-system:namespace-controller"
+	noon := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	var records audittest.Recorder
+	manager := managerOf{server: registered{handlers: map[string]http.Handler{}}}
+	webhook.NewAudit(&records, clocktesting.NewFakePassiveClock(noon)).SetupDeletionAudit(manager)
+	handler, ok := manager.server.handlers[webhook.DeletionAuditPath].(*admission.Webhook)
+	if !ok {
+		t.Fatalf("%T is registered", manager.server.handlers[webhook.DeletionAuditPath])
+	}
+	unreadable := ask(t, admissionv1.Delete, cleaner, nil, nil)
+	unreadable.OldObject.Raw = []byte(`{"spec":7}`)
+	for _, request := range []admission.Request{ask(t, admissionv1.Delete, cleaner, heldByAlice(t, noon), nil), unreadable} {
+		if !handler.Handle(t.Context(), request).Allowed {
+			t.Error("the deletion was refused")
+		}
+	}
+	var got []string
+	for _, record := range records.All() {
+		got = append(got, fmt.Sprint(record.Event, " ", record.Reason, " ", record.Actor, " ", record.Lock, " ", record.Holder, " ", record.Admitted))
+	}
+	if want := fmt.Sprintf("[Released NamespaceDeleted %[1]s billing--report alice true Released  %[1]s billing--report  true]", cleaner); fmt.Sprint(got) != want {
+		t.Errorf("recorded %v, want %s", got, want)
 	}
 }
 

@@ -170,14 +170,17 @@ func (p *Portrait) overdue(now time.Time) []Pod {
 	})
 }
 
-// fromAudit returns the fact of a record. Renewals are none: there are too many.
+// fromAudit returns the fact of a record. Renewals are none: there are too many. Nor are dry runs.
 func fromAudit(record *audit.Record, namespace string) (Fact, bool) {
-	if record.Event == audit.Renewed {
+	if record.Event == audit.Renewed || record.DryRun {
 		return Fact{}, false
 	}
 	what := string(record.Event)
 	if record.Reason != "" {
 		what += " (" + string(record.Reason) + ")"
+	}
+	if record.Admitted {
+		what += ", admitted"
 	}
 	if record.Holder != "" {
 		what += ", holder " + locks.Person(record.Holder, namespace)

@@ -201,10 +201,7 @@ func addWebhook(manager ctrl.Manager, settings options, now *servertime.Clock) e
 	if err != nil {
 		return err
 	}
-	records, err := webhook.NewAudit(settings.audit, informer, now)
-	if err != nil {
-		return err
-	}
+	records := webhook.NewAudit(settings.audit, now)
 	records.SetupDeletionAudit(manager)
 	if port, ok := manager.GetWebhookServer().(*server.Server); ok {
 		port.OnRefused(records.Unjudged)

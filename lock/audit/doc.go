@@ -3,6 +3,6 @@
 //
 // A take-over and a hand-off end one grant and begin another in one write; each makes two records.
 //
-// The component that writes to the API server makes the records of its writes. docs/audit.md
-// describes the records.
+// The component that writes to the API server makes the records of its writes, and admission those of the
+// writes of others, when it lets them pass. docs/audit.md describes the records.
 package audit

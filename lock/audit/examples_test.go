@@ -51,8 +51,7 @@ func examples() []audit.Record {
 	lapsed := audit.Ended(audit.Expired, audit.Replaced, audit.Facade, worker, second, began.Add(55*time.Second))
 	forced := audit.Ended(audit.ForceReleased, audit.ByForce, audit.Admission, admin, third, began.Add(62500*time.Millisecond))
 	forced.Message = "worker-0 hangs, see incident 4711"
-	toForce := forced
-	toForce.Event, toForce.HeldSeconds, toForce.Unconfirmed = audit.ForceReleaseAdmitted, nil, true
+	forced.Admitted = true
 	foreign := audit.Record{
 		Schema: audit.Schema, Time: v1alpha1.NewTimestamp(began.Add(2 * time.Minute)), Event: audit.Refused, Reason: audit.WrongOwner, Via: audit.Facade,
 		Actor: nightly, Namespace: "payments", Lock: "billing--report", Key: "billing:report", Operation: "release", Door: "forrst",
@@ -79,7 +78,7 @@ func examples() []audit.Record {
 		handedOn, audit.Begun(audit.HandedOn, audit.Facade, second),
 		refused,
 		lapsed, audit.Begun(audit.TakenOver, audit.Facade, third),
-		toForce, forced,
+		forced,
 		admitted, guarded,
 		foreign, omitted,
 	}

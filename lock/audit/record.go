@@ -36,8 +36,8 @@ type Record struct {
 	// a valid key, and for a refused write for which no lock could be found out.
 	Namespace string `json:"namespace"`
 	Lock      string `json:"lock,omitempty"`
-	// UID is the UID of the object. Empty for a refused create, and, like what follows from the lock,
-	// for a write that was refused because the lock could not be read.
+	// UID is the UID of the object. Empty for a create that is admitted or refused, and, like what follows
+	// from the lock, for a write that was refused because the lock could not be read.
 	UID string `json:"uid,omitempty"`
 	// Key, Scope and Function identify the lock; see [v1alpha1.LockSpec].
 	Key      string         `json:"key,omitempty"`
@@ -48,14 +48,14 @@ type Record struct {
 	Holder string `json:"holder,omitempty"`
 	// OwnerHash is the first 96 bits of the SHA-256 of the owner token in hex.
 	OwnerHash string `json:"ownerHash,omitempty"`
-	// FencingToken is the number of the grant and identifies it. Zero if unknown: the lock was
+	// FencingToken is the number of the grant. Zero if unknown: the grant is only admitted, the lock was
 	// already being deleted, or there is no grant.
 	FencingToken int64 `json:"fencingToken,omitempty"`
 	// AcquireTime and ExpireTime are as stamped.
 	AcquireTime v1alpha1.Timestamp `json:"acquireTime,omitzero"`
 	ExpireTime  v1alpha1.Timestamp `json:"expireTime,omitzero"`
 	// HeldSeconds is how long the lock was held: until its end, at most until its expireTime. Nil
-	// unless the event ends a grant.
+	// unless the event ends a grant, and in a dry run.
 	HeldSeconds *float64 `json:"heldSeconds,omitempty"`
 	// Operation is the refused operation, or that on a guarded object: create, update or delete. Of
 	// the façade it is the name by which the door knows it; of a Job that the API server refuses its lock
@@ -73,10 +73,12 @@ type Record struct {
 	Message string `json:"message,omitempty"`
 	// Unconfirmed says that the grant has ended, but whether by the write of this record is not
 	// known: the write went unanswered, or found nothing, and another one, with its own record, may
-	// have come first. At most one record of the end of a grant is not unconfirmed. Of
-	// [ForceReleaseAdmitted] it says that the release is yet to happen.
+	// have come first.
 	Unconfirmed bool `json:"unconfirmed,omitempty"`
-	// DryRun says that what was admitted does not happen.
+	// Admitted says that the record was made when admission let the change pass. The API server stores it
+	// after that, unless something refuses it then; the record is not taken back.
+	Admitted bool `json:"admitted,omitempty"`
+	// DryRun says that nothing happens but the admission: of forced releases, which have records even then.
 	DryRun bool `json:"dryRun,omitempty"`
 	// IsLate says of a renewal that less than a fifth of the time since the grant or the renewal before was
 	// left. It is for metrics, and no part of the text: readers compare the times of the records.
@@ -131,12 +133,6 @@ const (
 	// Refused means that admission refused to create, change or delete a lock or a Job under a lock,
 	// that the façade refused a call, or that the API server refused a Job its lock or its start.
 	Refused Event = "Refused"
-	// ForceReleaseAdmitted means that admission let a user end a lock that another one holds.
-	// [ForceReleased] follows when it has happened, and [ForceReleaseUnseen] if not.
-	ForceReleaseAdmitted Event = "ForceReleaseAdmitted"
-	// ForceReleaseUnseen means that a forced release has not been seen to happen within a minute of
-	// its admission, or before another deletion of the lock was admitted.
-	ForceReleaseUnseen Event = "ForceReleaseUnseen"
 	// Omitted stands for records that were not written.
 	Omitted Event = "Omitted"
 )
@@ -177,7 +173,7 @@ const (
 	Replaced Reason = "Replaced"
 )
 
-// ByForce is the reason of [ForceReleaseAdmitted], [ForceReleased] and [ForceReleaseUnseen].
+// ByForce is the reason of [ForceReleased].
 const ByForce Reason = "ByForce"
 
 // Reasons of [Refused].
@@ -213,9 +209,6 @@ const (
 	BufferFull Cause = "buffer_full"
 	// NotWritten means that the process ended before the records could be written.
 	NotWritten Cause = "not_written"
-	// NotMade means that it could not be observed whether admitted writes happened, since too many were
-	// under way.
-	NotMade Cause = "not_made"
 	// Closed means that the audit had ended.
 	Closed Cause = "closed"
 )

@@ -5,9 +5,6 @@ package audit
 type Sink interface {
 	// Record takes one record.
 	Record(record Record)
-	// Lost counts one record that could not be made. What is known of it is set: its event, actor,
-	// namespace and time, if nothing else.
-	Lost(record Record)
 }
 
 // Nowhere is the Sink that drops all records.
@@ -15,9 +12,6 @@ type Nowhere struct{}
 
 // Record implements [Sink].
 func (Nowhere) Record(Record) {}
-
-// Lost implements [Sink].
-func (Nowhere) Lost(Record) {}
 
 // OrNowhere returns the sink, or [Nowhere] instead of nil.
 func OrNowhere(sink Sink) Sink {

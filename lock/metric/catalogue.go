@@ -43,7 +43,7 @@ var (
 	LockEvents = Definition{
 		Name: "lock_operator_lock_events_total", Type: Counter, Labels: []string{"event", "reason", "via"}, By: Recorders,
 		Values: map[string]string{"event": "see [audit.md](audit.md#events)", "reason": "the same; empty for most events", "via": "`facade`, `admission` (direct writes), `controller`"},
-		Help:   "Facts about locks, as in the audit. An end that is recorded twice, as unconfirmed, counts twice.",
+		Help:   "Facts about locks, as in the audit. Direct writes count when they are admitted. An end that is recorded twice, as unconfirmed or admitted, counts twice.",
 	}
 	HeldSeconds = Definition{
 		Name: "lock_operator_lock_held_seconds", Type: Histogram, Labels: []string{"reason"}, By: Recorders,

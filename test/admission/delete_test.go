@@ -158,7 +158,7 @@ var _ = Describe("Forcing a release", func() {
 		Expect(event.Regarding.Kind).To(Equal("Lock"))
 		Expect(event.Regarding.Name).To(Equal(lock.Name))
 		Expect(event.Regarding.UID).To(Equal(lock.UID))
-		Expect(event.Note).To(Equal(fmt.Sprintf(`lock:billing:report, held by %q, was released by force by "administrator": the node burnt down`, workerName)))
+		Expect(event.Note).To(Equal(fmt.Sprintf(`lock:billing:report, held by %q, is being released by force by "administrator": the node burnt down`, workerName)))
 		Expect(event.Series).To(BeNil())
 		output, err := run(ctx, root, namespace, "", "events", "--for=lock/"+lock.Name)
 		Expect(err).NotTo(HaveOccurred())

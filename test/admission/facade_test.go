@@ -105,7 +105,7 @@ var _ = Describe("A forced release by a Go program", func() {
 		Expect(force(ctx, administrator, "the node burnt down")).To(Succeed())
 		expectGone(ctx, billing)
 		Eventually(eventsOf(ctx, namespace)).Should(HaveLen(1))
-		Expect(eventsOf(ctx, namespace)()[0].Note).To(HaveSuffix(`was released by force by "administrator": the node burnt down`))
+		Expect(eventsOf(ctx, namespace)()[0].Note).To(HaveSuffix(`is being released by force by "administrator": the node burnt down`))
 	})
 
 	It("without the right of its user is refused", func(ctx context.Context) {

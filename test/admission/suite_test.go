@@ -69,12 +69,10 @@ var _ = BeforeSuite(func(ctx context.Context) {
 // register adds the webhook of Locks, which records forced releases as Events.
 func register(ctx context.Context, manager ctrl.Manager) {
 	GinkgoHelper()
-	informer, err := manager.GetCache().GetInformer(ctx, &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
-	Expect(err).NotTo(HaveOccurred())
-	records, err := webhook.NewAudit(auditlog.WithEvents(manager.GetEventRecorder("lock-operator"), nil), informer, clock.RealClock{})
+	_, err := manager.GetCache().GetInformer(ctx, &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
 	Expect(err).NotTo(HaveOccurred())
 	locks := fixture.LockAdmission(manager)
-	locks.Audit = records
+	locks.Audit = webhook.NewAudit(auditlog.WithEvents(manager.GetEventRecorder("lock-operator"), nil), clock.RealClock{})
 	locks.SetupWithManager(manager)
 }
 

@@ -7,9 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"net"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -38,8 +36,6 @@ var (
 	// process is that of the operator: the audit is its output, and the log its errors.
 	process *gexec.Session
 	facade  string
-	// webhookURL is the port of the webhook.
-	webhookURL string
 )
 
 var _ = BeforeSuite(func(ctx context.Context) {
@@ -52,7 +48,6 @@ var _ = BeforeSuite(func(ctx context.Context) {
 
 	host, port, certDir, err := environment.InstallWebhook(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	webhookURL = "https://" + net.JoinHostPort(host, strconv.Itoa(port))
 	address := fixture.FreeAddress(ctx)
 	facade = "http://" + address
 	process = fixture.StartOperator(ctx, environment.Operator().Kubectl, append(environment.WebhookFlags(host, port, certDir),

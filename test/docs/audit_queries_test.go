@@ -28,15 +28,18 @@ func TestQueriesOfTheAuditPage(t *testing.T) {
 	// In the order of the page.
 	want := []string{
 		"", // The example is about a key of its own.
-		"payments\tcrashed\t2\t3\n",
+		"payments\tcrashed\t2\t3\npayments\traced\t1\t1\n",
 		"payments\ttight\t2\t4\n",
-		"payments\topen\t1010\tsystem:serviceaccount:payments:worker\t2026-11-20T10:01:35.000000Z\n",
+		"payments\tdirect\t1011\tsystem:serviceaccount:payments:worker\t2026-11-20T10:02:40.000000Z\n" +
+			"payments\tdraft\t\tsystem:serviceaccount:payments:worker\t2026-11-20T10:03:30.000000Z\n" +
+			"payments\topen\t1010\tsystem:serviceaccount:payments:worker\t2026-11-20T10:01:35.000000Z\n",
 		"2026-11-20T10:09:00.000000Z\t2026-11-20T10:09:05.000000Z\tRenewed\t3\tpayments\talice\tbuffer_full\n",
 		"2026-11-20T10:00:39.000000Z\tWriteAdmitted\tsystem:serviceaccount:payments:worker\tupdate\t\tconfigmaps\tsettings\tcalm\t1001\n" +
 			"2026-11-20T10:00:39.500000Z\tWriteRefused\tsystem:serviceaccount:payments:worker\tdelete\tapps\tdeployments\tweb\tcalm\t1001\n",
 		"2026-11-20T10:10:00.000000Z\tRefused\tbob\tpayments\tstuck\t\tbob lacks the verb\t\n" +
-			"2026-11-20T10:10:01.000000Z\tForceReleaseAdmitted\tcarol\tpayments\tstuck\talice\tit hangs\tdry run\n" +
-			"2026-11-20T10:10:02.000000Z\tForceReleased\tcarol\tpayments\tstuck\talice\tit hangs\t\n",
+			"2026-11-20T10:10:01.000000Z\tForceReleased\tcarol\tpayments\tstuck\talice\tit hangs\tdry run\n" +
+			"2026-11-20T10:10:02.000000Z\tForceReleased\tcarol\tpayments\tstuck\talice\tit hangs\tadmitted\n" +
+			"2026-11-20T10:02:15.000000Z\tForceReleased\tcarol\tpayments\tdirect\tsystem:serviceaccount:payments:worker\ta look\tdry run\n",
 	}
 	if len(commands) != len(want) {
 		t.Fatalf("the page has %d calls of jq, the test knows %d", len(commands), len(want))

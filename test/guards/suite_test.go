@@ -91,12 +91,10 @@ func awaitFence(ctx context.Context) {
 // register adds the webhooks of Locks and of guarded objects.
 func register(ctx context.Context, manager ctrl.Manager) {
 	GinkgoHelper()
-	informer, err := manager.GetCache().GetInformer(ctx, &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
-	Expect(err).NotTo(HaveOccurred())
-	audit, err := webhook.NewAudit(&records, informer, clock.RealClock{})
+	_, err := manager.GetCache().GetInformer(ctx, &v1alpha1.Lock{}, cache.BlockUntilSynced(false))
 	Expect(err).NotTo(HaveOccurred())
 	locks := fixture.LockAdmission(manager)
-	locks.Audit, locks.IsGuarding = audit, true
+	locks.Audit, locks.IsGuarding = webhook.NewAudit(&records, clock.RealClock{}), true
 	locks.SetupWithManager(manager)
 	objects := fixture.GuardAdmission(ctx, manager)
 	objects.Locks, objects.Audit = lateCache{objects.Locks}, &records

@@ -29,7 +29,7 @@ type eventSink struct {
 
 // WithEvents returns a sink that passes all records to next, which may be nil, and makes an Event
 // of type Warning for each forced release, in the namespace of the lock, with the actor and the
-// reason. Frequent facts such as grants and renewals make no Event: each would be one more write.
+// reason; none for a dry run. Frequent facts such as grants and renewals make no Event: each would be one more write.
 // An Event that cannot be written is dropped.
 func WithEvents(recorder clientevents.EventRecorder, next audit.Sink) audit.Sink {
 	return &eventSink{Sink: audit.OrNowhere(next), recorder: recorder}
@@ -37,7 +37,7 @@ func WithEvents(recorder clientevents.EventRecorder, next audit.Sink) audit.Sink
 
 // Record implements [audit.Sink].
 func (s *eventSink) Record(record audit.Record) {
-	if record.Event == audit.ForceReleased {
+	if record.Event == audit.ForceReleased && !record.DryRun {
 		lock := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{
 			Namespace: record.Namespace, Name: record.Lock, UID: types.UID(record.UID),
 		}}
@@ -48,7 +48,10 @@ func (s *eventSink) Record(record audit.Record) {
 
 // noteOf is bounded like an audit message, which is also the bound of a note.
 func noteOf(record *audit.Record) string {
-	by, reason := fmt.Sprintf("%q", record.Actor), record.Message
+	what, by, reason := "was released", fmt.Sprintf("%q", record.Actor), record.Message
+	if record.Admitted {
+		what = "is being released"
+	}
 	if record.Actor == "" {
 		by = "an unknown user"
 	}
@@ -56,5 +59,5 @@ func noteOf(record *audit.Record) string {
 		reason = "no reason was given"
 	}
 	key := v1alpha1.NewFullKey(record.Scope, record.Function, record.Key)
-	return audit.Bounded(fmt.Sprintf("%s, held by %q, was released by force by %s: %s", key, record.Holder, by, reason))
+	return audit.Bounded(fmt.Sprintf("%s, held by %q, %s by force by %s: %s", key, record.Holder, what, by, reason))
 }

@@ -22,6 +22,8 @@ func record(event audit.Event, actor, message string) audit.Record {
 }
 
 func TestForcedReleasesAreEvents(t *testing.T) {
+	admitted, dryRun := record(audit.ForceReleased, "root", "stuck"), record(audit.ForceReleased, "root", "stuck")
+	admitted.Admitted, dryRun.DryRun = true, true
 	cases := map[string]struct {
 		record audit.Record
 		want   string
@@ -30,6 +32,9 @@ func TestForcedReleasesAreEvents(t *testing.T) {
 			`Warning ForceReleased lock:billing:report, held by "alice", was released by force by "root": 100% of nodes are down`},
 		"neither is known": {record(audit.ForceReleased, "", ""),
 			`Warning ForceReleased lock:billing:report, held by "alice", was released by force by an unknown user: no reason was given`},
+		"admitted": {admitted,
+			`Warning ForceReleased lock:billing:report, held by "alice", is being released by force by "root": stuck`},
+		"a dry run":                 {dryRun, ""},
 		"what is no forced release": {record(audit.Released, "alice", ""), ""},
 	}
 	for name, test := range cases {

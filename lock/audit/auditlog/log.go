@@ -43,7 +43,7 @@ func roomFor(event audit.Event) int {
 		return buffered / 2
 	case audit.Renewed, audit.WriteAdmitted:
 		return buffered * 3 / 4
-	case audit.ForceReleaseAdmitted, audit.ForceReleased, audit.ForceReleaseUnseen:
+	case audit.ForceReleased:
 		return buffered
 	default:
 		return buffered * 15 / 16
@@ -144,12 +144,6 @@ func (l *Log) Record(record audit.Record) {
 		}
 	}
 	l.omit(&record, audit.BufferFull)
-}
-
-// Lost implements [audit.Sink].
-func (l *Log) Lost(record audit.Record) {
-	record.Bound()
-	l.omit(&record, audit.NotMade)
 }
 
 func (l *Log) omit(record *audit.Record, cause audit.Cause) {

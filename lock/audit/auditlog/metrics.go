@@ -7,8 +7,8 @@ import (
 	"forrst.dev/lock-operator/lock/metric"
 )
 
-// metrics count all facts, whether or not their records are written. Label values never come from
-// requests.
+// metrics count all facts, whether or not their records are written, and no dry runs. Label values never
+// come from requests.
 type metrics struct {
 	events  *prometheus.CounterVec
 	late    *prometheus.CounterVec
@@ -33,7 +33,7 @@ func newMetrics(registerer prometheus.Registerer, vias []audit.Via, waitingRecor
 		dropped: metric.AuditDropped.CounterVec(),
 		failing: metric.AuditFailing.Gauge(),
 	}
-	for _, cause := range []audit.Cause{audit.BufferFull, audit.NotWritten, audit.TooManyRefusals, audit.Closed, audit.NotMade} {
+	for _, cause := range []audit.Cause{audit.BufferFull, audit.NotWritten, audit.TooManyRefusals, audit.Closed} {
 		for _, class := range classes {
 			m.dropped.WithLabelValues(string(cause), string(class))
 		}
@@ -53,6 +53,9 @@ func newMetrics(registerer prometheus.Registerer, vias []audit.Via, waitingRecor
 }
 
 func (m *metrics) observe(record *audit.Record) {
+	if record.DryRun {
+		return
+	}
 	m.events.WithLabelValues(string(record.Event), string(record.Reason), string(record.Via)).Inc()
 	if record.IsLate {
 		m.late.WithLabelValues(string(record.Via)).Inc()

@@ -154,7 +154,7 @@ func TestEvictedTenantsAreTold(t *testing.T) {
 	for number := range 2 * maxTenants {
 		record := granted(1)
 		record.Actor = fmt.Sprint("user-", number)
-		omitted.omit(&record, audit.NotMade)
+		omitted.omit(&record, audit.BufferFull)
 	}
 	told := map[string]int64{}
 	for _, record := range omitted.drain() {

@@ -13,7 +13,6 @@ import (
 type Recorder struct {
 	mu      sync.Mutex
 	records []audit.Record
-	lost    int
 }
 
 // Record implements [audit.Sink].
@@ -21,20 +20,6 @@ func (r *Recorder) Record(record audit.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.records = append(r.records, record)
-}
-
-// Lost implements [audit.Sink].
-func (r *Recorder) Lost(audit.Record) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lost++
-}
-
-// Losses returns how many records could not be made.
-func (r *Recorder) Losses() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.lost
 }
 
 // Of returns the records of the lock with the name, in the order of arrival.

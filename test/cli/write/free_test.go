@@ -28,7 +28,7 @@ var _ = Describe("Freeing a lock", func() {
 		Expect(freed).To(succeed("k taken from " + ann.Name + " by force"))
 		Expect(freed.ErrOut).To(And(ContainSubstring(ann.Name), ContainSubstring("monthly close"), ContainSubstring("[y/N]")))
 		Expect(stored(ctx, namespace, "k")).To(BeNil())
-		Eventually(forcedReasons).WithArguments(namespace).WithContext(ctx).WithTimeout(timeout).Should(Equal(map[string]string{"k": "worker-7 lost its disk"}))
+		Eventually(forcedReasons).WithArguments(namespace).WithContext(ctx).WithTimeout(timeout).Should(Equal(map[string][]string{"k": {"worker-7 lost its disk"}}))
 	})
 
 	DescribeTable("does nothing when the answer is", func(ctx context.Context, answer string, status int) {

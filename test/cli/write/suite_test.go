@@ -142,17 +142,18 @@ func stored(ctx context.Context, namespace, key string) *v1alpha1.Lock {
 	return found
 }
 
-// forcedReasons returns why locks of the namespace were released by force, by their names, as events tell.
-func forcedReasons(ctx context.Context, namespace string) map[string]string {
+// forcedReasons returns for which reasons admission let locks of the namespace be released by force, by their names, as
+// events tell.
+func forcedReasons(ctx context.Context, namespace string) map[string][]string {
 	GinkgoHelper()
 	var events corev1.EventList
 	Expect(cluster.Admin.Client.List(ctx, &events, client.InNamespace(namespace))).To(Succeed())
-	reasons := map[string]string{}
+	reasons := map[string][]string{}
 	for _, event := range events.Items {
 		if event.Reason == "ForceReleased" {
 			_, by, _ := strings.Cut(event.Message, "by force by ")
 			_, reason, _ := strings.Cut(by, ": ")
-			reasons[event.InvolvedObject.Name] += reason
+			reasons[event.InvolvedObject.Name] = append(reasons[event.InvolvedObject.Name], reason)
 		}
 	}
 	return reasons
