@@ -59,7 +59,7 @@ func examples() []audit.Record {
 	}
 	omitted := audit.Record{
 		Schema: audit.Schema, Time: v1alpha1.NewTimestamp(began.Add(130 * time.Second)), Event: audit.Omitted, Reason: audit.Invalid, Via: audit.Admission,
-		Actor: "system:serviceaccount:shop:deployer", Namespace: "shop", OmittedEvent: audit.Refused, Cause: audit.TooManyRefusals,
+		Actor: "system:serviceaccount:shop:deployer", OmittedEvent: audit.Refused, Cause: audit.TooManyRefusals,
 		Count: 1940, Since: v1alpha1.NewTimestamp(began.Add(2 * time.Minute)),
 	}
 	refused := audit.Of(audit.Refused, audit.Admission, second)

@@ -252,8 +252,8 @@ var (
 // Of the audit.
 var (
 	AuditDropped = Definition{
-		Name: "lock_operator_audit_records_dropped_total", Type: Counter, Labels: []string{"cause", "class"}, By: Everywhere,
-		Values: map[string]string{"cause": "see [audit.md](audit.md#what-is-omitted)", "class": "that of the actor: `service_account`, `user`, `system` (other names that begin so), `unknown` (callers without an identity, and the operator where it acts on its own)"},
+		Name: "lock_operator_audit_records_dropped_total", Type: Counter, Labels: []string{"cause"}, By: Everywhere,
+		Values: map[string]string{"cause": "see [audit.md](audit.md#what-is-omitted)"},
 		Help:   "Audit records that were not written. Every cause except too_many_refusals is a gap in the audit.",
 	}
 	AuditBuffered = Definition{

@@ -33,7 +33,7 @@ func TestQueriesOfTheAuditPage(t *testing.T) {
 		"payments\tdirect\t1011\tsystem:serviceaccount:payments:worker\t2026-11-20T10:02:40.000000Z\n" +
 			"payments\tdraft\t\tsystem:serviceaccount:payments:worker\t2026-11-20T10:03:30.000000Z\n" +
 			"payments\topen\t1010\tsystem:serviceaccount:payments:worker\t2026-11-20T10:01:35.000000Z\n",
-		"2026-11-20T10:09:00.000000Z\t2026-11-20T10:09:05.000000Z\tRenewed\t3\tpayments\talice\tbuffer_full\n",
+		"2026-11-20T10:09:00.000000Z\t2026-11-20T10:09:05.000000Z\tRenewed\t3\talice\tbuffer_full\n",
 		"2026-11-20T10:00:39.000000Z\tWriteAdmitted\tsystem:serviceaccount:payments:worker\tupdate\t\tconfigmaps\tsettings\tcalm\t1001\n" +
 			"2026-11-20T10:00:39.500000Z\tWriteRefused\tsystem:serviceaccount:payments:worker\tdelete\tapps\tdeployments\tweb\tcalm\t1001\n",
 		"2026-11-20T10:10:00.000000Z\tRefused\tbob\tpayments\tstuck\t\tbob lacks the verb\t\n" +

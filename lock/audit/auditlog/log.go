@@ -35,20 +35,22 @@ const (
 // newline ends each line.
 var newline = []byte("\n")
 
-// roomFor returns how full the buffer may be for a record of the event to enter it: what any user
-// can cause at will must not keep out what changes locks, and nothing a forced release.
-func roomFor(event audit.Event) int {
-	switch event {
-	case audit.Refused, audit.WriteRefused:
-		return buffered / 2
-	case audit.Renewed, audit.WriteAdmitted:
-		return buffered * 3 / 4
-	case audit.ForceReleased:
+// roomFor returns how full the buffer may be for the record to enter it: what any user can cause at
+// will must not keep out what changes locks, and nothing a forced release.
+func roomFor(record *audit.Record) int {
+	switch {
+	case record.Event == audit.ForceReleased:
 		return buffered
+	case isRefusal(record.Event):
+		return buffered / 2
+	case record.Admitted, record.Event == audit.Renewed, record.Event == audit.WriteAdmitted:
+		return buffered * 3 / 4
 	default:
 		return buffered * 15 / 16
 	}
 }
+
+func isRefusal(event audit.Event) bool { return event == audit.Refused || event == audit.WriteRefused }
 
 // Options configures a [Log].
 type Options struct {
@@ -69,13 +71,14 @@ type Options struct {
 // Log is an [audit.Sink] that writes each record as one line of JSON, from its own goroutine and
 // in the order of arrival. Refusals of an actor that is refused often, and records that arrive
 // while the buffer is full, are counted, and summarised in records with the event [audit.Omitted].
-// Lines that cannot be written are kept until they can. Safe for concurrent use.
+// Lines that cannot be written are kept until they can. No call waits for it. Safe for concurrent use.
 type Log struct {
-	writer    io.Writer
-	metrics   *metrics
-	clock     clock.WithTicker
-	omissions *omissions
-	log       logr.Logger
+	writer   io.Writer
+	metrics  *metrics
+	clock    clock.WithTicker
+	refusals *refusals
+	omitted  omissions
+	log      logr.Logger
 
 	// mu guards closing the channel.
 	mu       sync.RWMutex
@@ -87,8 +90,8 @@ type Log struct {
 	// Only the goroutine uses the fields below.
 
 	batch bytes.Buffer
-	// lines has the class of each line of the batch.
-	lines []class
+	// lines is how many lines the batch has.
+	lines int
 	// isTorn says that the text that was written ends within a line, the rest of which was given up.
 	isTorn    bool
 	isFailing bool
@@ -103,13 +106,13 @@ func New(options Options) (*Log, error) {
 		options.Clock = clock.RealClock{}
 	}
 	log := &Log{
-		writer:    options.Writer,
-		clock:     options.Clock,
-		omissions: newOmissions(options.Clock),
-		log:       options.Logger,
-		records:   make(chan audit.Record, buffered),
-		closing:   make(chan struct{}),
-		written:   make(chan struct{}),
+		writer:   options.Writer,
+		clock:    options.Clock,
+		refusals: newRefusals(options.Clock),
+		log:      options.Logger,
+		records:  make(chan audit.Record, buffered),
+		closing:  make(chan struct{}),
+		written:  make(chan struct{}),
 	}
 	var err error
 	if log.metrics, err = newMetrics(options.Registerer, options.Vias, func() int { return len(log.records) }); err != nil {
@@ -126,17 +129,17 @@ func (l *Log) Record(record audit.Record) {
 		return
 	}
 	record.Bound()
-	if isRefusal(record.Event) && !l.omissions.admit(&record) {
-		l.metrics.drop(audit.TooManyRefusals, classOf(record.Actor))
+	if isRefusal(record.Event) && !l.refusals.mayBeRecorded(&record) {
+		l.omit(&record, audit.TooManyRefusals)
 		return
 	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if l.isClosed {
-		l.metrics.drop(audit.Closed, classOf(record.Actor))
+		l.metrics.drop(audit.Closed)
 		return
 	}
-	if len(l.records) < roomFor(record.Event) {
+	if len(l.records) < roomFor(&record) {
 		select {
 		case l.records <- record:
 			return
@@ -147,10 +150,8 @@ func (l *Log) Record(record audit.Record) {
 }
 
 func (l *Log) omit(record *audit.Record, cause audit.Cause) {
-	l.metrics.drop(cause, classOf(record.Actor))
-	if l.writer != nil {
-		l.omissions.omit(record, cause)
-	}
+	l.metrics.drop(cause)
+	l.omitted.add(record, cause)
 }
 
 // Close writes the waiting records. It returns when that is done or ctx has ended; later records
@@ -198,13 +199,13 @@ func (l *Log) run() {
 func (l *Log) encode(encoder *json.Encoder, record *audit.Record) {
 	// Encoding a record cannot fail: it holds no type that could.
 	if err := encoder.Encode(record); err == nil {
-		l.lines = append(l.lines, classOf(record.Actor))
+		l.lines++
 	}
 }
 
 // summarise writes what has been omitted. It does not compete with other records for room.
 func (l *Log) summarise(encoder *json.Encoder) {
-	for _, record := range l.omissions.drain() {
+	for _, record := range l.omitted.drain() {
 		l.encode(encoder, &record)
 	}
 	l.flush()
@@ -237,7 +238,7 @@ func (l *Log) flush() {
 		}
 	}
 	l.batch.Reset()
-	l.lines = l.lines[:0]
+	l.lines = 0
 }
 
 // giveUp counts the lines of the batch that are not in the text that was written. If the text before it was
@@ -247,8 +248,8 @@ func (l *Log) giveUp(written []byte, wasTorn bool) {
 	if wasTorn && whole > 0 {
 		whole--
 	}
-	for _, of := range l.lines[whole:] {
-		l.metrics.drop(audit.NotWritten, of)
+	for range l.lines - whole {
+		l.metrics.drop(audit.NotWritten)
 	}
 	if len(written) > 0 {
 		l.isTorn = !bytes.HasSuffix(written, newline)

@@ -191,7 +191,7 @@ func TestLogTellsWhatItHasLost(t *testing.T) {
 		}
 		want := []audit.Record{{
 			Schema: audit.Schema, Event: audit.Omitted, OmittedEvent: audit.Granted, Cause: audit.BufferFull, Via: audit.Facade, Actor: worker,
-			Namespace: "default", Count: int64(lost), Since: v1alpha1.NewTimestamp(at.Add(time.Duration(written) * time.Second)),
+			Count: int64(lost), Since: v1alpha1.NewTimestamp(at.Add(time.Duration(written) * time.Second)),
 			Time: v1alpha1.NewTimestamp(at.Add((grants - 1) * time.Second)),
 		}}
 		if diff := cmp.Diff(want, summary); diff != "" {

@@ -34,9 +34,7 @@ func newMetrics(registerer prometheus.Registerer, vias []audit.Via, waitingRecor
 		failing: metric.AuditFailing.Gauge(),
 	}
 	for _, cause := range []audit.Cause{audit.BufferFull, audit.NotWritten, audit.TooManyRefusals, audit.Closed} {
-		for _, class := range classes {
-			m.dropped.WithLabelValues(string(cause), string(class))
-		}
+		m.dropped.WithLabelValues(string(cause))
 	}
 	// A series that begins with the first facts hides them: Prometheus counts only what is added to it.
 	for _, via := range vias {
@@ -65,6 +63,4 @@ func (m *metrics) observe(record *audit.Record) {
 	}
 }
 
-func (m *metrics) drop(cause audit.Cause, of class) {
-	m.dropped.WithLabelValues(string(cause), string(of)).Inc()
-}
+func (m *metrics) drop(cause audit.Cause) { m.dropped.WithLabelValues(string(cause)).Inc() }
