@@ -42,7 +42,7 @@ steps=(
 )
 names=""
 chosen=""
-# What is no test of the night is judged by itself.
+# Tests that every run makes are judged there.
 changed=""
 if [ $# -gt 1 ]; then
   changed="$(git diff --name-only "$2" HEAD)" || exit
