@@ -15,6 +15,7 @@ import (
 	"forrst.dev/lock-operator/auth"
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/listener"
 	"forrst.dev/lock-operator/lock"
 )
 
@@ -90,9 +91,7 @@ func (h *metricsHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Forbidden", http.StatusForbidden)
 	default:
 		w.Header().Del("Connection")
-		if of, ok := r.Context().Value(metricsConnectionKey{}).(*metricsConnection); ok {
-			of.authorized()
-		}
+		defer listener.Of(r.Context()).Hold(true)()
 		h.metrics.ServeHTTP(w, r)
 	}
 }

@@ -5,11 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/utils/clock"
@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"forrst.dev/lock-operator/certificates/certfile"
-	"forrst.dev/lock-operator/facade/server"
+	"forrst.dev/lock-operator/listener"
 )
 
 const (
@@ -31,6 +31,10 @@ const (
 	// metricsStopTimeout is how long a scrape may take when the process ends.
 	metricsStopTimeout   = 5 * time.Second
 	maxMetricsHeaderSize = 16 << 10
+	// maxMetricsConnections are open at a time, and maxMetricsConnectionsOfNetwork of one network: few
+	// clients have a reason to ask for metrics.
+	maxMetricsConnections          = 32
+	maxMetricsConnectionsOfNetwork = 8
 )
 
 // addMetricsPort serves the metrics on their address, over TLS. It does so in place of controller-runtime,
@@ -52,7 +56,7 @@ func addMetricsPort(ctx context.Context, added ctrl.Manager, settings options, n
 	if err != nil {
 		return err
 	}
-	port, err := newMetricsServer(inner, handler, served, server.NewErrorLog(added.GetLogger().WithName("metrics"), now))
+	port, err := newMetricsServer(inner, handler, served, added.GetLogger().WithName("metrics"))
 	if err == nil {
 		err = added.Add(port)
 	}
@@ -63,7 +67,7 @@ func addMetricsPort(ctx context.Context, added ctrl.Manager, settings options, n
 }
 
 // newMetricsServer returns a server with the certificate in the files; without them, with one that it signs itself.
-func newMetricsServer(inner net.Listener, handler http.Handler, served *certfile.Files, faults slog.Handler) (*manager.Server, error) {
+func newMetricsServer(inner net.Listener, handler http.Handler, served *certfile.Files, logger logr.Logger) (*manager.Server, error) {
 	// A client of HTTP/2 may have any number of requests served at once.
 	config := &tls.Config{NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12}
 	if served != nil {
@@ -79,19 +83,17 @@ func newMetricsServer(inner net.Listener, handler http.Handler, served *certfile
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
+	port := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: metricsRequestTimeout,
+		ReadTimeout:       metricsRequestTimeout,
+		WriteTimeout:      metricsAnswerTimeout,
+		IdleTimeout:       metricsIdleTimeout,
+		MaxHeaderBytes:    maxMetricsHeaderSize,
+	}
+	listener.Track(port, logger)
+	limited := listener.Limit(inner, listener.Options{Max: maxMetricsConnections, MaxPerNetwork: maxMetricsConnectionsOfNetwork})
 	return &manager.Server{
-		Name: "metrics",
-		Server: &http.Server{
-			Handler:           handler,
-			ReadHeaderTimeout: metricsRequestTimeout,
-			ReadTimeout:       metricsRequestTimeout,
-			WriteTimeout:      metricsAnswerTimeout,
-			IdleTimeout:       metricsIdleTimeout,
-			MaxHeaderBytes:    maxMetricsHeaderSize,
-			ErrorLog:          slog.NewLogLogger(faults, slog.LevelInfo),
-			ConnContext:       withMetricsConnection,
-		},
-		Listener:        tls.NewListener(newMetricsListener(inner), config),
-		ShutdownTimeout: new(metricsStopTimeout),
+		Name: "metrics", Server: port, Listener: tls.NewListener(limited, config), ShutdownTimeout: new(metricsStopTimeout),
 	}, nil
 }

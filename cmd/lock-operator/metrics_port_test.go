@@ -7,17 +7,11 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
-	"k8s.io/utils/clock"
-	clocktesting "k8s.io/utils/clock/testing"
-
-	"forrst.dev/lock-operator/facade/server"
 )
 
 // serveMetricsPort returns the address of a port that serves the handler.
@@ -27,7 +21,7 @@ func serveMetricsPort(t *testing.T, handler http.Handler) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port, err := newMetricsServer(inner, handler, nil, server.NewErrorLog(logr.Discard(), clock.RealClock{}))
+	port, err := newMetricsServer(inner, handler, nil, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,81 +95,28 @@ func TestAConnectionWithMetricsKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// idleConn is a connection that may be closed.
-type idleConn struct{ net.Conn }
-
-// Close implements [net.Conn].
-func (idleConn) Close() error { return nil }
-
-// addFrom adds a connection of a network.
-func (l *metricsListener) addFrom(number byte) (added, ended *metricsConnection, ok bool) {
-	added = &metricsConnection{Conn: idleConn{}, all: l, network: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, number}), 32)}
-	ended, ok = l.add(added)
-	return added, ended, ok
-}
-
-// fullForMetrics returns a listener all of whose places are taken from networks 0 to 3.
-func fullForMetrics(t *testing.T) (l *metricsListener, all []*metricsConnection) {
-	t.Helper()
-	l = &metricsListener{open: map[netip.Prefix]int{}}
-	for number := range byte(maxMetricsConnections) {
-		added, ended, ok := l.addFrom(number / maxMetricsConnectionsOfNetwork)
-		if !ok || ended != nil {
-			t.Fatalf("connection %d: added %t in place of another %t", number, ok, ended != nil)
-		}
-		all = append(all, added)
-	}
-	return l, all
-}
-
+// TestConnectionsForMetricsGiveWayToThoseOfOtherNetworks opens as many connections as there may be, from four networks.
 func TestConnectionsForMetricsGiveWayToThoseOfOtherNetworks(t *testing.T) {
-	l, all := fullForMetrics(t)
-	if _, ended, ok := l.addFrom(3); !ok || ended != all[3*maxMetricsConnectionsOfNetwork] {
-		t.Error("one more of a network does not end the oldest of it")
-	}
-	few, ended, ok := l.addFrom(4)
-	if !ok || ended != all[0] {
-		t.Error("one of another network does not end the oldest")
-	}
-	for number := range byte(5 * maxMetricsConnections) {
-		if _, ended, ok := l.addFrom(number % 4); !ok || ended == few {
-			t.Fatalf("connection %d: added %t in place of that of a network with few %t", number, ok, ended == few)
+	handler, _, _ := serveMetrics(t)
+	address := serveMetricsPort(t, handler)
+	open := func(number int) net.Conn {
+		t.Helper()
+		dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(number))}}
+		made, err := dialer.DialContext(t.Context(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = made.Close() })
+		return made
 	}
-	if l.total != maxMetricsConnections {
-		t.Errorf("%d are open", l.total)
+	all := make([]net.Conn, maxMetricsConnections)
+	for number := range all {
+		all[number] = open(1 + number/maxMetricsConnectionsOfNetwork)
 	}
-}
-
-func TestConnectionsForMetricsAreBounded(t *testing.T) {
-	l, all := fullForMetrics(t)
-	for _, each := range all {
-		each.authorized()
-	}
-	if _, _, ok := l.addFrom(5); ok {
-		t.Error("one more was opened, in place of one with metrics or of none")
-	}
-	for range 2 {
-		_ = all[0].Close()
-	}
-	if _, ended, ok := l.addFrom(5); !ok || ended != nil || l.total != maxMetricsConnections {
-		t.Error("there is not room for one more")
-	}
-}
-
-func TestHandshakesThatFailAreLoggedAtABoundedRate(t *testing.T) {
-	lines := 0
-	logger := funcr.New(func(string, string) { lines++ }, funcr.Options{})
-	port, err := newMetricsServer(nil, nil, nil, server.NewErrorLog(logger, clocktesting.NewFakePassiveClock(time.Now())))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for number := range 1000 {
-		port.Server.ErrorLog.Printf("http: TLS handshake error from 192.0.2.1:%d: EOF", number)
-	}
-	if lines == 0 || lines > 10 {
-		t.Errorf("%d lines", lines)
-	}
+	open(4)
+	wantClosed(t, all[3*maxMetricsConnectionsOfNetwork])
+	open(5)
+	wantClosed(t, all[0])
 }
 
 func TestClientsWithoutTheRightToMetricsKeepNoConnection(t *testing.T) {

@@ -149,26 +149,28 @@ func TestRoutedCallsKeepTheirRoom(t *testing.T) {
 	}
 }
 
+// TestConnectionsAreBounded has a call wait on the only connection that there may be.
 func TestConnectionsAreBounded(t *testing.T) {
 	f := newFixture(t)
+	f.hold("k", "alice", time.Hour)
+	began := f.letCallsWait()
 	s := serveWith(t, server.Options{DrainTimeout: time.Minute, MaxConnections: 1}, f.served)
 	first := dial(t, s)
-	writeCall(t, first, envelopeWith(ping, "", ""))
+	writeCall(t, first, envelopeWith(wire.Acquire, arguments(`"key":"k","block":{"value":30}`), ""))
+	<-began
+	if status := s.post(t.Context(), envelopeWith(ping, "", "")); status != 0 {
+		t.Fatalf("a second connection got status %d", status)
+	}
+	if err := f.locks.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "alice"}); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := first.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	second := make(chan int, 1)
-	go func() { second <- s.post(t.Context(), envelopeWith(ping, "", "")) }()
-	select {
-	case status := <-second:
-		t.Fatalf("a second connection got status %d", status)
-	case <-time.After(100 * time.Millisecond):
-	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if status := <-second; status != 200 {
-		t.Errorf("after the first has ended: status %d", status)
+	for s.post(t.Context(), envelopeWith(ping, "", "")) != http.StatusOK { // The call ends after its answer.
+		if t.Context().Err() != nil {
+			t.Fatal("an idle connection makes no room")
+		}
 	}
 	s.wantEnd(t)
 }

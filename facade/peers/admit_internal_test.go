@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -190,52 +191,47 @@ func acceptAll(listener net.Listener, accepted chan<- net.Conn) {
 	}
 }
 
+// TestConnectionsAreBounded opens more connections of one address than there may be, while one of them has a stream.
 func TestConnectionsAreBounded(t *testing.T) {
 	inner, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener := boundListener(inner, nil)
+	service := serviceFor(t, inner, tokens{"Bearer a": "replica"})
 	accepted := make(chan net.Conn)
-	go acceptAll(listener, accepted)
+	go acceptAll(service.listener, accepted)
 	dial := func() net.Conn {
 		connection, err := new(net.Dialer).DialContext(t.Context(), "tcp", inner.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = connection.Close() })
-		if err := connection.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		<-accepted
 		return connection
 	}
-	var open []net.Conn
-	for range maxPerOrigin {
-		dial()
-		open = append(open, <-accepted)
-	}
-	if _, err := dial().Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Error("one more connection is open")
-	}
-	_ = open[0].Close()
-	_ = open[0].Close() // It counts once.
-	dial()
-	open = append(open, <-accepted)
-	if _, err := dial().Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Error("one more connection is open after one was closed")
-	}
-	for i := range maxStrangers - maxPerOrigin {
-		if !listener.add(originOf(fmt.Sprintf("10.0.%d.1:1", i/maxPerOrigin), nil)) {
-			t.Fatalf("%d connections of other networks are too many", i)
+	wantClosed := func(connection net.Conn, within time.Duration, want bool) {
+		t.Helper()
+		if err := connection.SetReadDeadline(time.Now().Add(within)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := connection.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) == want {
+			t.Errorf("it is closed, want %t: %v", want, err)
 		}
 	}
-	if listener.add(originOf("192.0.2.1:1", nil)) {
-		t.Error("the connections of all networks are not bounded")
+	held, silent := dial(), dial()
+	ctx := peer.NewContext(metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "Bearer a")), &peer.Peer{Addr: held.LocalAddr()})
+	err = service.admit(nil, stream{ctx: ctx}, nil, func(any, grpc.ServerStream) error {
+		for range maxPerOrigin - 1 {
+			dial()
+		}
+		wantClosed(silent, time.Minute, true)
+		wantClosed(held, time.Millisecond, false)
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
-	for _, connection := range open {
-		_ = connection.Close()
-	}
-	_ = listener.Close()
+	_ = service.listener.Close()
 	for connection := range accepted {
 		t.Errorf("a connection of %s is open", connection.RemoteAddr())
 	}

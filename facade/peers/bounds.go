@@ -1,7 +1,6 @@
 package peers
 
 import (
-	"net"
 	"net/netip"
 	"sync"
 
@@ -25,7 +24,7 @@ const (
 	maxOrigins = 4096
 )
 
-// origin is what connections and reviews are counted by: those of strangers keep no replica out.
+// origin is what reviews are counted by: those of strangers keep no replica out.
 type origin struct {
 	// from is the address of a member, or the network of a stranger.
 	from netip.Prefix
@@ -41,73 +40,6 @@ func originOf(address string, isMember func(netip.Addr) bool) origin {
 		}
 	}
 	return origin{from: network.Of(address)}
-}
-
-// boundedListener closes connections that are too many as soon as they come. Safe for concurrent use.
-type boundedListener struct {
-	net.Listener
-	isMember func(netip.Addr) bool
-
-	mu        sync.Mutex
-	strangers int
-	by        map[origin]int
-}
-
-func boundListener(listener net.Listener, isMember func(netip.Addr) bool) *boundedListener {
-	return &boundedListener{Listener: listener, isMember: isMember, by: map[origin]int{}}
-}
-
-// Accept implements [net.Listener].
-func (l *boundedListener) Accept() (net.Conn, error) {
-	for {
-		connection, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		of := originOf(connection.RemoteAddr().String(), l.isMember)
-		if l.add(of) {
-			return &boundedConnection{Conn: connection, end: sync.OnceFunc(func() { l.remove(of) })}, nil
-		}
-		_ = connection.Close() // It was not used.
-	}
-}
-
-func (l *boundedListener) add(of origin) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.by[of] >= maxPerOrigin || !of.isMember && l.strangers >= maxStrangers {
-		return false
-	}
-	if !of.isMember {
-		l.strangers++
-	}
-	l.by[of]++
-	return true
-}
-
-func (l *boundedListener) remove(of origin) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !of.isMember {
-		l.strangers--
-	}
-	l.by[of]--
-	if l.by[of] == 0 {
-		delete(l.by, of)
-	}
-}
-
-// boundedConnection is one of a [boundedListener].
-type boundedConnection struct {
-	net.Conn
-
-	end func()
-}
-
-// Close implements [net.Conn].
-func (c *boundedConnection) Close() error {
-	c.end()
-	return c.Conn.Close()
 }
 
 // reviewRates bound how often tokens are reviewed for each origin, so that one of them does not keep the replicas

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/clock"
 
+	"forrst.dev/lock-operator/listener"
 	"forrst.dev/lock-operator/lock/line"
 )
 
@@ -67,7 +68,7 @@ type Options struct {
 // Service serves the line to the other replicas.
 type Service struct {
 	options  Options
-	listener net.Listener
+	listener *listener.Listener
 	server   *grpc.Server
 	rates    *reviewRates
 }
@@ -83,7 +84,8 @@ func NewService(options Options) (*Service, error) {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	s := &Service{options: options, listener: boundListener(options.Listener, options.HasMember), rates: newReviewRates(options.Clock)}
+	s := &Service{options: options, rates: newReviewRates(options.Clock)}
+	s.listener = listener.Limit(options.Listener, listener.Options{Max: maxStrangers, MaxPerNetwork: maxPerOrigin, IsMember: options.HasMember})
 	s.server = grpc.NewServer(append(line.ServerOptions(),
 		grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: options.Certificate})),
 		grpc.StreamInterceptor(s.admit),
@@ -120,6 +122,9 @@ func (s *Service) admit(server any, stream grpc.ServerStream, _ *grpc.StreamServ
 	shown, err := s.review(stream.Context(), authorization)
 	if err != nil {
 		return err
+	}
+	if from, ok := peer.FromContext(stream.Context()); ok {
+		defer s.listener.From(from.Addr).Hold(true)()
 	}
 	admitted := newAdmitted(s, stream, shown)
 	defer admitted.end()

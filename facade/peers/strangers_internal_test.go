@@ -50,7 +50,8 @@ func serviceFor(t *testing.T, listener net.Listener, access Authenticator, membe
 	return service
 }
 
-// A stranger opens as many connections as it likes, and answers on them: replicas have room of their own.
+// A stranger opens as many connections as it likes, and answers on them: replicas have room of their own, and of others the
+// stranger's make room.
 func TestConnectionsOfStrangersKeepNoReplicaOut(t *testing.T) {
 	inner, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -78,29 +79,37 @@ func TestConnectionsOfStrangersKeepNoReplicaOut(t *testing.T) {
 			t.Errorf("one more connection of %s is open", which)
 		}
 	}
-	mustBeOpen := func(from string) net.Conn {
+	accept := func() net.Conn {
 		t.Helper()
-		dial(from)
 		select {
 		case connection := <-accepted:
 			t.Cleanup(func() { _ = connection.Close() })
 			return connection
 		case <-time.After(time.Minute):
-			t.Fatalf("a connection from %s is not accepted", from)
+			t.Fatal("a connection is not accepted")
 			return nil
 		}
 	}
-	for i := range maxStrangers {
-		mustBeOpen(fmt.Sprintf("127.0.0.%d", 2+i/maxPerOrigin))
+	mustBeOpen := func(from string) net.Conn {
+		t.Helper()
+		dial(from)
+		return accept()
 	}
-	mustBeClosed(dial("127.0.2.1"), "strangers")
+	var strangers []net.Conn
+	for i := range maxStrangers {
+		strangers = append(strangers, dial(fmt.Sprintf("127.0.0.%d", 2+i/maxPerOrigin)))
+		accept()
+	}
+	mustBeOpen("127.0.2.1")
+	mustBeClosed(strangers[0], "strangers")
 	var last net.Conn
 	for range maxPerOrigin {
 		last = mustBeOpen("127.0.1.1")
 	}
 	mustBeClosed(dial("127.0.1.1"), "a replica")
+	mustBeOpen("127.0.2.1")
+	mustBeClosed(strangers[maxPerOrigin], "strangers") // It was none of the replica's.
 	_ = last.Close()
-	mustBeClosed(dial("127.0.2.1"), "strangers") // It was none of theirs.
 	mustBeOpen("127.0.1.1")
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
-	"sync"
 
 	"github.com/go-logr/logr"
 )
@@ -12,14 +11,11 @@ import (
 // Background runs what outlives the calls that it was begun for. It is safe for concurrent
 // use.
 type Background struct {
+	activity
+
 	ctx    context.Context // It belongs to no call.
 	stop   context.CancelFunc
 	logger logr.Logger
-
-	mu      sync.Mutex
-	running int
-	// idle is closed when the last function has returned. Nil unless [Background.wait] waits for it.
-	idle chan struct{}
 }
 
 func newBackground(logger logr.Logger) *Background {
@@ -31,11 +27,9 @@ func newBackground(logger logr.Logger) *Background {
 // Run runs f in a goroutine that the server waits for when it stops. Its context ends when f
 // must return soon. A panic of f is logged.
 func (b *Background) Run(f func(ctx context.Context)) {
-	b.mu.Lock()
-	b.running++
-	b.mu.Unlock()
+	b.add(1)
 	go func() {
-		defer b.end()
+		defer b.add(-1)
 		defer func() {
 			if cause := recover(); cause != nil {
 				b.logger.Error(fmt.Errorf("panic: %v", cause), "Recovered from a panic", "stack", string(debug.Stack()))
@@ -43,34 +37,4 @@ func (b *Background) Run(f func(ctx context.Context)) {
 		}()
 		f(b.ctx)
 	}()
-}
-
-func (b *Background) end() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.running--
-	if b.running == 0 && b.idle != nil {
-		close(b.idle)
-		b.idle = nil
-	}
-}
-
-// wait waits until nothing runs. It reports false if ctx ends before.
-func (b *Background) wait(ctx context.Context) bool {
-	b.mu.Lock()
-	if b.running == 0 {
-		b.mu.Unlock()
-		return true
-	}
-	if b.idle == nil {
-		b.idle = make(chan struct{})
-	}
-	idle := b.idle
-	b.mu.Unlock()
-	select {
-	case <-idle:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

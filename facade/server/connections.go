@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"crypto/tls"
-	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -41,8 +40,8 @@ const (
 )
 
 // newHTTPServer returns a server for HTTP/1.1 and HTTP/2, with TLS or, if config is nil,
-// without. The contexts of its calls come from ctx. It logs what is wrong with connections to faults.
-func newHTTPServer(ctx context.Context, handler http.Handler, config *tls.Config, open *connections, faults slog.Handler) *http.Server {
+// without. The contexts of its calls come from ctx.
+func newHTTPServer(ctx context.Context, handler http.Handler, config *tls.Config) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(config != nil)
@@ -63,11 +62,8 @@ func newHTTPServer(ctx context.Context, handler http.Handler, config *tls.Config
 			MaxReceiveBufferPerConnection: maxUnreadBytesOfConnection,
 			SendPingTimeout:               pingAfter,
 			PingTimeout:                   pingTimeout,
-			WriteByteTimeout:              writeTimeout,
+			WriteByteTimeout:              answerTimeout,
 		},
-		ErrorLog:    slog.NewLogLogger(faults, slog.LevelInfo),
 		BaseContext: func(net.Listener) context.Context { return ctx },
-		ConnContext: withConnection,
-		ConnState:   open.setState,
 	}
 }

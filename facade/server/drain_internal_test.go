@@ -30,7 +30,7 @@ func TestOnlyACallIsFreedOfTheTimeoutForWriting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handlers := &runningHandlers{handler: served}
+	handlers := (&activity{}).counting(served)
 	for _, path := range []string{"/healthz", "/readyz", "/nothing"} {
 		w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 		handlers.ServeHTTP(w, http2Request(t, path))

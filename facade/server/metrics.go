@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"forrst.dev/lock-operator/certificates"
-	"forrst.dev/lock-operator/certificates/certfile"
 	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/listener"
 	"forrst.dev/lock-operator/lock/metric"
 )
 
@@ -17,37 +17,39 @@ type metrics struct {
 	calls    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	refused  *prometheus.CounterVec
+	closed   *prometheus.CounterVec
 }
 
 // newMetrics registers the metrics unless registerer is nil.
-func newMetrics(registerer prometheus.Registerer, limiter *limits.Limiter, open *connections, served *certfile.Files) (*metrics, error) {
+func newMetrics(registerer prometheus.Registerer, s *Server) (*metrics, error) {
+	limiter := s.limiter
 	m := &metrics{
 		calls:    metric.FacadeCalls.CounterVec(),
 		duration: metric.FacadeCallDuration.HistogramVec(nil),
 		refused:  metric.FacadeRefusedCalls.CounterVec(),
+		closed:   metric.FacadeClosedConnections.CounterVec(),
+	}
+	for _, reason := range []string{listener.Evicted, listener.Refused} {
+		m.closed.WithLabelValues(reason)
 	}
 	if registerer == nil {
 		return m, nil
 	}
 	// Calls of all doors count against the same limits, so they are not told apart.
 	collectors := []prometheus.Collector{
-		m.calls, m.duration, m.refused,
+		m.calls, m.duration, m.refused, m.closed,
 		metric.FacadeRunningCalls.GaugeFunc(nil, func() float64 { return float64(limiter.Counts().Running) }),
 		metric.FacadeWaitingCalls.GaugeFunc(nil, func() float64 { return float64(limiter.Counts().Waiting) }),
 		metric.FacadeBodyBytes.GaugeFunc(nil, func() float64 { return float64(limiter.BodyBytes()) }),
-		metric.FacadeConnections.GaugeFunc(nil, func() float64 { return float64(open.open()) }),
-		metric.FacadeEndedRequests.CounterFunc(nil, func() float64 { return float64(open.requests.endedForOthers()) }),
-		metric.LimitUsage.GaugeFunc(prometheus.Labels{"limit": "connections"}, func() float64 { return float64(open.open()) / float64(open.max) }),
+		metric.FacadeConnections.GaugeFunc(nil, func() float64 { return float64(s.listener.Open()) }),
+		metric.FacadeEndedRequests.CounterFunc(nil, func() float64 { return float64(s.requests.endedForOthers()) }),
+		metric.LimitUsage.GaugeFunc(prometheus.Labels{"limit": "connections"}, s.listener.Usage),
 	}
-	for reason := range closeReasons {
-		collectors = append(collectors, metric.FacadeClosedConnections.CounterFunc(prometheus.Labels{"reason": reason.String()},
-			func() float64 { return float64(open.closedFor(reason)) }))
-	}
-	for _, limit := range totalsOf(limiter, open) {
+	for _, limit := range s.totals() {
 		collectors = append(collectors, metric.FacadeSaturated.GaugeFunc(prometheus.Labels{"limit": limit.name},
 			func() float64 { return limit.isFull().Seconds() }))
 	}
-	if served != nil {
+	if served := s.options.Certificates; served != nil {
 		collectors = append(collectors, certificates.NewValidityMetrics("facade", served.Leaf))
 	}
 	for _, limit := range limits.Wholes {

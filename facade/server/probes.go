@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-
-	"forrst.dev/lock-operator/facade/limits"
 )
 
 // serveHealthz says that the process answers.
@@ -52,13 +50,10 @@ type total struct {
 	isFull func() time.Duration
 }
 
-func (s *Server) totals() []total { return totalsOf(s.limiter, s.open) }
-
-func totalsOf(limiter *limits.Limiter, open *connections) []total {
+func (s *Server) totals() []total {
 	return []total{
-		{"running", func() time.Duration { running, _ := limiter.Full(); return running }},
-		{"waiting", func() time.Duration { _, waiting := limiter.Full(); return waiting }},
-		{"connections", open.full},
+		{"running", func() time.Duration { running, _ := s.limiter.Full(); return running }},
+		{"waiting", func() time.Duration { _, waiting := s.limiter.Full(); return waiting }},
 	}
 }
 

@@ -14,13 +14,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/testr"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/listener"
 )
 
 // http2Client sends requests over HTTP/2 as no well-behaved client does.
@@ -34,14 +35,15 @@ type http2Client struct {
 }
 
 // serveLimited serves the handler, and returns the address.
-func serveLimited(t *testing.T, open *connections, handler http.HandlerFunc) string {
+func serveLimited(t *testing.T, bounds *requests, handler http.HandlerFunc) string {
 	t.Helper()
 	inner, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := newHTTPServer(t.Context(), limitRequests(handler, nil), nil, open, logr.ToSlogHandler(testr.New(t)))
-	go func() { _ = server.Serve(open.limit(inner)) }()
+	server := newHTTPServer(t.Context(), bounds.limit(handler, nil), nil)
+	listener.Track(server, testr.New(t))
+	go func() { _ = server.Serve(listener.Limit(inner, listener.Options{Max: 100})) }()
 	t.Cleanup(func() { _ = server.Close() })
 	return inner.Addr().String()
 }
@@ -87,7 +89,7 @@ func (c *http2Client) send() error {
 // server ends the connection.
 func TestAConnectionWhoseRequestsAreResetEnds(t *testing.T) {
 	var served atomic.Int64
-	address := serveLimited(t, newConnections(100, 100, clock.RealClock{}), func(http.ResponseWriter, *http.Request) { served.Add(1) })
+	address := serveLimited(t, newRequests(100, 100, clock.RealClock{}), func(http.ResponseWriter, *http.Request) { served.Add(1) })
 	client := dialHTTP2(t, "127.0.0.1", address)
 	isEnded := make(chan bool, 1)
 	go func() {
@@ -182,7 +184,7 @@ func get(t *testing.T, from, address string, header http.Header) int {
 	return response.StatusCode
 }
 
-// TestAnswersThatAreNotTakenGiveWay holds the share of an address, or that of all, by requests whose client
+// TestAnswersThatAreNotTakenGiveWay holds the share of a network, or that of all, by requests whose client
 // has no room for answers, however short they are.
 func TestAnswersThatAreNotTakenGiveWay(t *testing.T) {
 	for name, froms := range map[string][]string{
@@ -190,20 +192,22 @@ func TestAnswersThatAreNotTakenGiveWay(t *testing.T) {
 		"of all together": {"127.0.0.1", "127.0.0.2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			open := newConnections(100, 100, clock.RealClock{})
-			open.requests.maxUnauthenticated, open.requests.maxUnauthenticatedPerAddress = 6, 6/len(froms)
-			address := serveLimited(t, open, short)
+			now := clocktesting.NewFakeClock(time.Now())
+			bounds := newRequests(100, 100, now)
+			bounds.maxUnauthenticated, bounds.maxUnauthenticatedPerNetwork = 6, 6/len(froms)
+			address := serveLimited(t, bounds, short)
 			var hostile []*http2Client
 			for _, from := range froms {
-				hostile = append(hostile, stuck(t, from, address, open.requests.maxUnauthenticatedPerAddress))
+				hostile = append(hostile, stuck(t, from, address, bounds.maxUnauthenticatedPerNetwork))
 			}
+			now.Step(unauthenticatedGrace)
 			for _, from := range []string{"127.0.0.1", "127.0.0.3"} {
 				if status := get(t, from, address, nil); status != http.StatusOK {
 					t.Errorf("a client at %s is answered %d", from, status)
 				}
 			}
 			hostile[0].wantEnd(t)
-			if open.requests.endedForOthers() == 0 {
+			if bounds.endedForOthers() == 0 {
 				t.Error("no request was ended")
 			}
 		})
@@ -212,12 +216,11 @@ func TestAnswersThatAreNotTakenGiveWay(t *testing.T) {
 
 // TestAStreamOfASharedConnectionIsReset has a proxy whose clients take answers, all but one.
 func TestAStreamOfASharedConnectionIsReset(t *testing.T) {
-	open := newConnections(100, 100, clock.RealClock{})
-	open.requests.maxUnauthenticated = 2
-	address := serveLimited(t, open, func(w http.ResponseWriter, r *http.Request) {
-		of, _ := r.Context().Value(connectionKey{}).(*connection)
+	bounds := newRequests(100, 100, clock.RealClock{})
+	bounds.maxUnauthenticated = 2
+	address := serveLimited(t, bounds, func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor > 1 {
-			of.authenticated()
+			listener.Of(r.Context()).Hold(true)()
 		}
 		short(w, r)
 	})
@@ -238,49 +241,36 @@ func TestAStreamOfASharedConnectionIsReset(t *testing.T) {
 
 func TestAStreamThatCannotBeResetEndsWithItsConnection(t *testing.T) {
 	b := newBounded(t, 100, 100)
-	b.requests.maxUnauthenticated = 2
-	shared, resets := b.openBusy(honest), &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
-	for range 4 {
+	b.maxUnauthenticated = 2
+	shared, resets := b.openProven(honest), &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+	for range 2 {
 		b.begin(shared, resets)
+	}
+	of := b.open(hostile)
+	for range 2 {
+		if b.begin(of, nil) == nil {
+			t.Error("no request of another network was begun")
+		}
+		b.clock.Step(unauthenticatedGrace)
 	}
 	if len(resets.deadlines) != 2 || isClosed(shared) {
 		t.Fatalf("%d were asked to end", len(resets.deadlines))
 	}
-	for range 3 {
-		if b.begin(b.open(hostile), nil) != nil {
-			t.Error("one more was begun while so many end")
-		}
+	if b.begin(b.open("192.0.2.3:1"), nil) != nil {
+		t.Error("one more was begun while so many end")
 	}
-	b.wantClosed("while it may end", false, shared)
-	b.clock.Step(resetGrace)
-	b.begin(b.open(hostile), nil)
-	b.wantClosed("when it does not end", true, shared)
-	if ended := b.requests.endedForOthers(); ended != 4 {
-		t.Errorf("%d of 4 were ended", ended)
+	if !isClosed(shared) {
+		t.Error("a request that does not end keeps its connection")
 	}
-}
-
-// begin begins a request over HTTP/2 with the answer, and ends another one for it if need be. It returns nil
-// if there is no place.
-func (b *bounded) begin(of *connection, w http.ResponseWriter) *request {
-	begun := &request{of: of, isHTTP2: true, w: w}
-	if w == nil {
-		begun.w = httptest.NewRecorder()
+	if ended := b.endedForOthers(); ended != 2 {
+		t.Errorf("%d requests are counted as ended, want 2", ended)
 	}
-	makeRoom, ok := b.requests.begin(begun)
-	if makeRoom != nil {
-		makeRoom()
-	}
-	if !ok {
-		return nil
-	}
-	return begun
 }
 
 // TestRequestsWithoutACallerTakeNoPlacesOfOthers has requests of both kinds, as many as there may be.
 func TestRequestsWithoutACallerTakeNoPlacesOfOthers(t *testing.T) {
 	b := newBounded(t, 4, 2)
-	b.requests.maxUnauthenticated = 3
+	b.maxUnauthenticated = 3
 	of := b.open(hostile)
 	var authenticated []*request
 	for number := range 5 {
@@ -289,12 +279,12 @@ func TestRequestsWithoutACallerTakeNoPlacesOfOthers(t *testing.T) {
 		if call == nil {
 			t.Fatalf("no place for request %d", number)
 		}
-		err := b.requests.authenticate(call, limits.CallerOf(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody), name))
+		err := call.authenticate(limits.CallerOf(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody), name))
 		if number == 4 {
 			if !errors.Is(err, limits.ErrRunning) {
 				t.Errorf("beyond the limit: %v", err)
 			}
-			b.requests.finish(call)
+			call.finish()
 			continue
 		}
 		if err != nil {
@@ -302,55 +292,79 @@ func TestRequestsWithoutACallerTakeNoPlacesOfOthers(t *testing.T) {
 		}
 		authenticated = append(authenticated, call)
 	}
-	if len(b.requests.addresses) != 0 || b.requests.authenticated != 4 {
-		t.Errorf("%d are authenticated, and of %d addresses some are not", b.requests.authenticated, len(b.requests.addresses))
+	if b.unauthenticated.Len() != 0 || b.authenticated != 4 {
+		t.Errorf("%d are authenticated, %d are not", b.authenticated, b.unauthenticated.Len())
 	}
 	first := authenticated[0]
 	beyond := b.begin(of, nil)
-	if err := b.requests.authenticate(beyond, first.caller); !errors.Is(err, limits.ErrCallerRunning) {
+	if err := beyond.authenticate(first.caller); !errors.Is(err, limits.ErrCallerRunning) {
 		t.Errorf("beyond the share of a caller: %v", err)
 	}
 	// One that waits leaves room.
 	first.BeginWait()
-	if err := b.requests.authenticate(beyond, first.caller); err != nil {
+	if err := beyond.authenticate(first.caller); err != nil {
 		t.Errorf("while one waits: %v", err)
 	}
 	first.EndWait()
 	for _, each := range append(authenticated, beyond) {
-		b.requests.finish(each)
+		each.finish()
 	}
-	if left := b.requests; left.authenticated != 0 || len(left.callers) != 0 || left.unauthenticated.count != 0 || len(left.addresses) != 0 {
-		t.Errorf("something is left: %+v", left)
+	if b.authenticated != 0 || len(b.callers) != 0 || b.unauthenticated.Len() != 0 {
+		t.Errorf("something is left: %+v", b.requests)
 	}
 }
 
-// TestARequestWhoseCallerIsBeingAuthenticatedKeepsItsPlace lets many clients come back at once.
-func TestARequestWhoseCallerIsBeingAuthenticatedKeepsItsPlace(t *testing.T) {
+// TestARequestKeepsItsPlaceForAMomentBesideItsEquals lets many clients come back at once.
+func TestARequestKeepsItsPlaceForAMomentBesideItsEquals(t *testing.T) {
 	b := newBounded(t, 100, 100)
-	b.requests.maxUnauthenticated = 2
-	of := b.open(honest)
-	for range 2 {
-		b.requests.setPending(b.begin(of, nil), true)
-	}
-	if b.begin(b.open(hostile), nil) != nil {
+	b.maxUnauthenticated = 2
+	first, second := b.open(honest), b.open("192.0.2.3:1")
+	b.begin(first, nil)
+	b.begin(second, nil)
+	if b.begin(b.open(hostile), nil) != nil || isClosed(first) {
 		t.Error("another request was begun")
 	}
-	b.wantClosed("in time", false, of)
-	b.clock.Step(authenticationGrace)
+	b.clock.Step(unauthenticatedGrace)
 	if b.begin(b.open(hostile), nil) == nil {
 		t.Error("no other request was begun")
 	}
-	b.wantClosed("when it takes long", true, of)
+	if !isClosed(first) || isClosed(second) {
+		t.Error("the oldest was not ended")
+	}
+}
+
+// TestANetworkWithManyRequestsGivesWay fills the share from two networks, as with many invalid tokens while these are reviewed.
+func TestANetworkWithManyRequestsGivesWay(t *testing.T) {
+	b := newBounded(t, 100, 100)
+	b.maxUnauthenticated, b.maxUnauthenticatedPerNetwork = 8, 4
+	crowd, other := b.open(hostile), b.open("192.0.2.3:1")
+	for range 4 {
+		b.begin(crowd, nil)
+		b.begin(other, nil)
+	}
+	if b.begin(crowd, nil) != nil {
+		t.Error("another request of the same network was begun")
+	}
+	of := b.open(honest)
+	for range 2 {
+		if b.begin(of, nil) == nil {
+			t.Error("no request of another network was begun")
+		}
+	}
+	if !isClosed(crowd) || isClosed(of) {
+		t.Error("the network with most gives no way")
+	}
 }
 
 func TestRequestsThatEndSlowlyAreBounded(t *testing.T) {
 	b := newBounded(t, 100, 100)
-	b.requests.maxUnauthenticated = 3
+	b.maxUnauthenticated = 3
 	begun := 0
 	for range 20 {
 		if b.begin(b.open(hostile), nil) != nil {
 			begun++
 		}
+		b.clock.Step(unauthenticatedGrace)
 	}
 	if begun != 6 {
 		t.Errorf("%d requests were begun", begun)
@@ -358,7 +372,7 @@ func TestRequestsThatEndSlowlyAreBounded(t *testing.T) {
 }
 
 func TestManyHeaderFieldsAreRefused(t *testing.T) {
-	address := serveLimited(t, newConnections(100, 100, clock.RealClock{}), short)
+	address := serveLimited(t, newRequests(100, 100, clock.RealClock{}), short)
 	for fields, want := range map[int]int{maxHeaderFields - 10: http.StatusOK, maxHeaderFields + 1: http.StatusRequestHeaderFieldsTooLarge} {
 		header := http.Header{}
 		for number := range fields {
@@ -371,7 +385,7 @@ func TestManyHeaderFieldsAreRefused(t *testing.T) {
 }
 
 func TestManyTrailersAreRefused(t *testing.T) {
-	address := serveLimited(t, newConnections(100, 100, clock.RealClock{}), short)
+	address := serveLimited(t, newRequests(100, 100, clock.RealClock{}), short)
 	client := dialHTTP2(t, "127.0.0.1", address)
 	names := make([]string, maxHeaderFields+1)
 	for number := range names {
@@ -396,7 +410,7 @@ func TestManyTrailersAreRefused(t *testing.T) {
 
 // TestClientsMaySendLittleThatIsNotRead reads what clients are told that they may send.
 func TestClientsMaySendLittleThatIsNotRead(t *testing.T) {
-	address := serveLimited(t, newConnections(100, 100, clock.RealClock{}), short)
+	address := serveLimited(t, newRequests(100, 100, clock.RealClock{}), short)
 	client := dialHTTP2(t, "127.0.0.1", address)
 	if err := errors.Join(client.WritePing(false, [8]byte{}), client.send()); err != nil {
 		t.Fatal(err)

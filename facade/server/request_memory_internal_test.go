@@ -23,7 +23,7 @@ func TestMemoryOfRequestsWhoseAnswersAreNotTaken(t *testing.T) {
 		"too many":          {maxHeaderFields * 4, 2, 20 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
-			address := serveLimited(t, newConnections(10_000, 10_000, clock.RealClock{}), short)
+			address := serveLimited(t, newRequests(10_000, 10_000, clock.RealClock{}), short)
 			var fields []hpack.HeaderField
 			for number := range test.fields {
 				fields = append(fields, field(test.size, number))

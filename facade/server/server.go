@@ -19,6 +19,7 @@ import (
 	"forrst.dev/lock-operator/certificates/certfile"
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/listener"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/tracing"
 )
@@ -55,13 +56,11 @@ type Options struct {
 	// a server whose callers are not authenticated: pages of other sites could reach it by a name of
 	// their own (DNS rebinding).
 	LoopbackHostsOnly bool
-	// MaxConnections is how many connections are open at a time. When most of them are, those
-	// are closed early that have no authenticated call or are idle. One more waits until another
-	// ends. Zero means [DefaultMaxConnections].
+	// MaxConnections is how many connections are open at a time. One more is opened in place of one without an
+	// authenticated call, see [listener.Listener], or is closed. Zero means [DefaultMaxConnections].
 	MaxConnections int
 	// MaxConnectionsPerAddress is how many of them may come from one address, of IPv6 from a network
-	// of 64 bits. One more ends one of the address that has no authenticated call, or is refused.
-	// Zero means a tenth.
+	// of 64 bits. Zero means a tenth.
 	MaxConnectionsPerAddress int
 	// Access is what the doors authenticate callers with. Requests with credentials that it knows are
 	// begun when those of unknown callers have all their places. Nil means that none are known.
@@ -81,7 +80,7 @@ type Options struct {
 	Audit audit.Sink
 	// Tracer makes the spans of calls. Nil means none.
 	Tracer *tracing.Tracer
-	// Clock measures the delay, rates, and how long connections are idle. Nil means the real clock.
+	// Clock measures the delay, rates, and how long requests have been served. Nil means the real clock.
 	Clock clock.Clock
 	// Logger gets the server's own messages. Zero discards.
 	Logger logr.Logger
@@ -96,7 +95,8 @@ type Server struct {
 	handler    http.Handler
 	limiter    *limits.Limiter
 	background *Background
-	open       *connections
+	listener   *listener.Listener
+	requests   *requests
 	metrics    *metrics
 	serving    atomic.Bool
 }
@@ -113,18 +113,23 @@ func New(options Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("facade: %w", err)
 	}
+	share := cmp.Or(options.MaxConnectionsPerAddress, limits.ShareOf(options.MaxConnections))
 	s := &Server{
 		options: options, limiter: limiter, background: newBackground(options.Logger), mux: http.NewServeMux(),
-		open: newConnections(options.MaxConnections, options.MaxConnectionsPerAddress, options.Clock),
+		requests: newRequests(options.MaxConnections, share, options.Clock),
 	}
-	if s.metrics, err = newMetrics(options.Metrics, limiter, s.open, options.Certificates); err != nil {
+	s.listener = listener.Limit(options.Listener, listener.Options{
+		Max: options.MaxConnections, MaxPerNetwork: share,
+		OnClosed: func(reason string) { s.metrics.closed.WithLabelValues(reason).Inc() },
+	})
+	if s.metrics, err = newMetrics(options.Metrics, s); err != nil {
 		return nil, err
 	}
 	s.handler = cleanPathsOnly(s.mux)
 	if options.LoopbackHostsOnly {
 		s.handler = loopbackHostsOnly(s.handler)
 	}
-	s.handler = limitRequests(s.handler, options.Access)
+	s.handler = s.requests.limit(s.handler, options.Access)
 	s.mux.HandleFunc("GET /healthz", serveHealthz)
 	s.mux.HandleFunc("GET /readyz", serveReadyz)
 	s.mux.HandleFunc("GET /readyz/saturation", s.serveSaturation)
@@ -171,10 +176,9 @@ func (s *Server) Start(ctx context.Context) error {
 	// Calls outlive ctx, which only says when to begin to stop.
 	calls, cancelCalls := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancelCalls(nil)
-	handlers := &runningHandlers{handler: s.handler}
-	faults := newErrorLog(s.options.Logger, s.options.Clock)
-	defer faults.finish()
-	server := newHTTPServer(context.WithValue(calls, stoppingKey{}, ctx), handlers, s.tlsConfig(), s.open, faults)
+	handlers := &activity{}
+	server := newHTTPServer(context.WithValue(calls, stoppingKey{}, ctx), handlers.counting(s.handler), s.tlsConfig())
+	listener.Track(server, s.options.Logger)
 	failed := make(chan error, 1)
 	stopReading := s.readCertificates(ctx)
 	defer stopReading()
@@ -197,11 +201,10 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 func (s *Server) serve(server *http.Server) error {
-	listener := s.open.limit(s.options.Listener)
 	if s.options.Certificates != nil {
-		return server.ServeTLS(listener, "", "")
+		return server.ServeTLS(s.listener, "", "")
 	}
-	return server.Serve(listener)
+	return server.Serve(s.listener)
 }
 
 func (s *Server) tlsConfig() *tls.Config {
@@ -230,7 +233,7 @@ func (s *Server) readCertificates(ctx context.Context) (stop func()) {
 }
 
 func (s *Server) beginToStop() {
-	s.open.lingering.begin()
+	s.listener.Linger()
 	s.serving.Store(false)
 }
 
@@ -242,8 +245,8 @@ func (s *Server) delay() {
 	<-s.options.Clock.After(s.options.ShutdownDelay)
 }
 
-func (s *Server) stop(ctx context.Context, server *http.Server, handlers *runningHandlers, cancelCalls context.CancelCauseFunc) error {
-	defer s.open.lingering.end(s.options.Clock)
+func (s *Server) stop(ctx context.Context, server *http.Server, handlers *activity, cancelCalls context.CancelCauseFunc) error {
+	defer s.endConnections()
 	drained, cancel := context.WithTimeout(ctx, s.options.DrainTimeout)
 	defer cancel()
 	err := shutdown(drained, server, handlers)
@@ -261,20 +264,32 @@ func (s *Server) stop(ctx context.Context, server *http.Server, handlers *runnin
 	return nil
 }
 
+// endConnections waits until clients have ended the connections that linger, and closes what is left.
+func (s *Server) endConnections() {
+	timer := s.options.Clock.NewTimer(LingerTimeout)
+	defer timer.Stop()
+	empty := s.listener.Empty()
+	select {
+	case <-empty:
+	case <-timer.C():
+		s.listener.Abort()
+	}
+}
+
 // Drain waits for what runs in the background. When ctx ends first, it tells it to end, and
 // waits a moment longer. [Server.Start] does so when all calls have ended.
 func (s *Server) Drain(ctx context.Context) {
-	if s.background.wait(ctx) {
+	if s.background.wait(ctx) == nil {
 		return
 	}
 	s.options.Logger.Info("Work of calls that have ended is still running and is cancelled")
 	s.background.stop()
 	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), CleanupTimeout)
 	defer cancel()
-	s.background.wait(cleanup)
+	_ = s.background.wait(cleanup) // It has had its time.
 }
 
-func shutdown(ctx context.Context, server *http.Server, handlers *runningHandlers) error {
+func shutdown(ctx context.Context, server *http.Server, handlers *activity) error {
 	if err := server.Shutdown(ctx); err != nil {
 		return err
 	}

@@ -162,12 +162,12 @@ var (
 	}
 	FacadeClosedConnections = Definition{
 		Name: "lock_operator_facade_closed_connections_total", Type: Counter, Labels: []string{"reason"}, By: Facade,
-		Values: map[string]string{"reason": "`address`, too many of one address; `unauthenticated`, no authenticated call; `idle`"},
+		Values: map[string]string{"reason": "`evicted`, it made room for another; `refused`, it found no room"},
 		Help:   "Connections that were closed before their time.",
 	}
 	FacadeSaturated = Definition{
 		Name: "lock_operator_facade_saturated_seconds", Type: Gauge, Labels: []string{"limit"}, By: Facade,
-		Values: map[string]string{"limit": "`running`, `waiting`, `connections`"},
+		Values: map[string]string{"limit": "`running`, `waiting`"},
 		Help:   "For how long a limit of all callers together has been used up; 0 if it is not.",
 	}
 	FacadePeers = Definition{
