@@ -9,6 +9,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/utils/clock"
@@ -72,7 +73,7 @@ func (a *JobAdmission) Handle(ctx context.Context, request admission.Request) ad
 
 // decide decodes the Job into submitted.
 func (a *JobAdmission) decide(ctx context.Context, request admission.Request, submitted *batchv1.Job) admission.Response {
-	if err := json.Unmarshal(request.Object.Raw, submitted); err != nil {
+	if err := decodeJob(request.Object.Raw, submitted); err != nil {
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the Job: %w", err))
 	}
 	admitted := submitted.DeepCopy()
@@ -88,7 +89,7 @@ func (a *JobAdmission) decide(ctx context.Context, request admission.Request, su
 		}
 	case admissionv1.Update:
 		var old batchv1.Job
-		if err := json.Unmarshal(request.OldObject.Raw, &old); err != nil {
+		if err := decodeJob(request.OldObject.Raw, &old); err != nil {
 			return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the stored Job: %w", err))
 		}
 		isAbandoned := jobs.IsAbandoned(&old, admitted) && a.mayForce(ctx, request, &old)
@@ -102,6 +103,28 @@ func (a *JobAdmission) decide(ctx context.Context, request admission.Request, su
 		return denied(newInvalid(batchv1.SchemeGroupVersion.WithKind("Job").GroupKind(), request.Name, problems))
 	}
 	return patch(submitted, admitted).WithWarnings(warnings...)
+}
+
+// decodeJob decodes a Job without the specification of its pods, which no rule reads, and which may become hundreds of times as
+// large as its text.
+func decodeJob(text []byte, job *batchv1.Job) error {
+	var read struct {
+		metav1.ObjectMeta `json:"metadata"`
+
+		Spec struct {
+			batchv1.JobSpec
+
+			Template struct {
+				metav1.ObjectMeta `json:"metadata"`
+			} `json:"template"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(text, &read); err != nil {
+		return err
+	}
+	job.ObjectMeta, job.Spec = read.ObjectMeta, read.Spec.JobSpec
+	job.Spec.Template.ObjectMeta = read.Spec.Template.ObjectMeta
+	return nil
 }
 
 // mayForce reports whether the user of the request may force the release of the Job's lock.

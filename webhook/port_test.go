@@ -98,7 +98,7 @@ var _ = Describe("The port of the webhook", func() {
 	It("answers a body that is too large with a reason that users read", func(ctx context.Context) {
 		large := manifest("too-large-a-body")
 		large.Annotations = map[string]string{"a": strings.Repeat("x", 1<<20)}
-		Expect(alice.Create(ctx, large)).To(MatchError(ContainSubstring("the review of the change has more than 1048576 bytes")))
+		Expect(alice.Create(ctx, large)).To(MatchError(ContainSubstring("the review of the change is too large: it has more than 557056 bytes")))
 	})
 
 	Context("without the authority of its clients", func() {

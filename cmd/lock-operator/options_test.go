@@ -82,7 +82,7 @@ func TestOptions(t *testing.T) {
 		"an empty name of clients":           {arguments: []string{"--webhook-client-ca=a", "--webhook-client-names=b,"}, want: "--webhook-client-names"},
 		"no connections to the webhook":      {arguments: []string{"--webhook-max-connections=0"}, want: "--webhook-max-connections:"},
 		"no requests for reviews":            {arguments: []string{"--webhook-max-requests=1"}, want: "--webhook-max-requests:"},
-		"no room for a review":               {arguments: []string{"--webhook-max-memory-bytes=176160767"}, want: "--webhook-max-memory-bytes: must be at least 176160768"},
+		"no room for a review":               {arguments: []string{"--webhook-max-memory-bytes=389939199"}, want: "--webhook-max-memory-bytes: must be at least 389939200"},
 		"a certificate without a key":        {arguments: []string{"--facade-tls-cert-file=a"}, want: "--facade-tls-key-file"},
 		"a key without a certificate":        {arguments: []string{"--facade-tls-key-file=a"}, want: "--facade-tls-cert-file"},
 		"a certificate with its key":         {arguments: []string{"--facade-tls-cert-file=a", "--facade-tls-key-file=b"}},

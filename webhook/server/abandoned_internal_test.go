@@ -20,27 +20,19 @@ func TestAReviewThatItsClientAbandonsIsNotRefused(t *testing.T) {
 	cases := map[string]struct {
 		size, sent int
 		// then is what happens after the review, or its beginning, was sent.
-		then func(b *bubble, sender *tls.Conn) error
+		then func(sender *tls.Conn) error
 		want string
 	}{
-		"while it sends": {arriving, arriving / 2, func(_ *bubble, sender *tls.Conn) error { return sender.Close() }, "[true]"},
-		"while the review waits": {large, large, func(_ *bubble, sender *tls.Conn) error {
+		"while it sends": {arriving, arriving / 2, func(sender *tls.Conn) error { return sender.Close() }, "[true]"},
+		"while the review waits": {large, large, func(sender *tls.Conn) error {
 			synctest.Wait()
 			return sender.Close()
 		}, "[true]"},
-		"not: it is too slow": {arriving, arriving / 2, func(*bubble, *tls.Conn) error {
+		"not: it is too slow": {arriving, arriving / 2, func(*tls.Conn) error {
 			time.Sleep(reviewTimeout + time.Second) //nolint:forbidigo // Only the fake clock moves.
 			return nil
 		}, "[false]"},
-		"not: it makes room": {arriving, arriving / 2, func(b *bubble, _ *tls.Conn) error {
-			time.Sleep(2 * slowTransfer) //nolint:forbidigo // Only the fake clock moves.
-			made, err := b.connect(1)
-			if err == nil {
-				err = made.NetConn().Close()
-			}
-			return err
-		}, "[false]"},
-		"not: it waits for too long": {large, large, func(*bubble, *tls.Conn) error {
+		"not: it waits for too long": {large, large, func(*tls.Conn) error {
 			time.Sleep(2 * maxWait) //nolint:forbidigo // Only the fake clock moves.
 			return nil
 		}, "[false]"},
@@ -73,7 +65,7 @@ func TestAReviewThatItsClientAbandonsIsNotRefused(t *testing.T) {
 					return made
 				}
 				send(large, large) // It is judged until the end.
-				if err := test.then(b, send(test.size, test.sent)); err != nil {
+				if err := test.then(send(test.size, test.sent)); err != nil {
 					t.Error(err)
 				}
 				synctest.Wait()

@@ -60,7 +60,7 @@ func start(t *testing.T, options server.Options, handler http.HandlerFunc) *worl
 	options.Address = freeAddress(t)
 	w.url = "https://" + options.Address + path
 	if options.Reviews == nil {
-		options.Reviews = map[string]server.Cost{path: {MaxBytes: 1 << 20, ValueBytes: 1}}
+		options.Reviews = map[string]server.Cost{path: {MaxBytes: 1 << 20, ByteCost: 12}}
 	}
 	served, err := server.New(options)
 	if err != nil {

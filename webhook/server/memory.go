@@ -1,17 +1,15 @@
 package server
 
 import (
-	"container/list"
 	"context"
 	"net/netip"
+	"slices"
 	"sync"
 )
 
 // tenant is on whose account a review takes memory.
 type tenant struct {
-	// isVerified says that the sender is an API server, whatever its network. The namespace counts alone.
-	isVerified bool
-	// network is that of a sender that is not verified.
+	// network is that of the sender. Zero if the sender is an API server, whatever its network: the namespace counts alone.
 	network netip.Prefix
 	// namespace is that of the review, as its text has it. Empty if it has none, or is not known yet.
 	namespace string
@@ -22,9 +20,8 @@ type tenant struct {
 // many or large reviews keeps another one waiting for about as long as one of its reviews takes. It is
 // safe for concurrent use.
 type memory struct {
-	max int64
-	// maxOfNetwork bounds the claims of one network that is not verified.
-	maxOfNetwork int64
+	// max bounds all claims, and maxOfNetwork those of one network that is not zero.
+	max, maxOfNetwork int64
 
 	mu   sync.Mutex
 	left int64
@@ -32,19 +29,19 @@ type memory struct {
 	ofNetworks map[netip.Prefix]int64
 	ofTenants  map[tenant]int64
 	// waiting are the claims, the oldest first.
-	waiting list.List
+	waiting []*claim
 	// reserved is the claim that gets what is given back until it is granted or gone. Nil means none.
-	reserved *list.Element
+	reserved *claim
 }
 
 // claim is a part of the memory that is asked for.
 type claim struct {
-	of      tenant
-	bytes   int64
+	of    tenant
+	bytes int64
+	// granted is closed as soon as the claim is.
 	granted chan struct{}
 }
 
-// newMemory returns so much memory, of which a network that is not verified gets its share.
 func newMemory(most int64) *memory {
 	return &memory{
 		max: most, maxOfNetwork: most / networkShare, left: most,
@@ -61,44 +58,32 @@ func (m *memory) usage() float64 {
 
 // limitOf returns how much the tenant can ever get.
 func (m *memory) limitOf(of tenant) int64 {
-	if of.isVerified {
+	if !of.network.IsValid() {
 		return m.max
 	}
 	return m.maxOfNetwork
 }
 
-// take takes memory until it is given back, all of it or none. It waits until ctx ends; one that has
-// ended only ends the wait. The error is errNoMemory.
+// take takes memory until it is given back, all of it or none. It waits until ctx ends. The error is errNoMemory.
 func (m *memory) take(ctx context.Context, of tenant, bytes int64) error {
-	asked := &claim{of: of, bytes: bytes, granted: make(chan struct{})}
+	asked := &claim{of, bytes, make(chan struct{})}
 	m.mu.Lock()
-	place := m.waiting.PushBack(asked)
+	m.waiting = append(m.waiting, asked)
 	m.grant()
-	if ctx.Err() == nil && !asked.isGranted() {
-		m.mu.Unlock()
-		select {
-		case <-asked.granted:
-		case <-ctx.Done():
-		}
-		m.mu.Lock()
-	}
-	defer m.mu.Unlock()
-	if asked.isGranted() {
+	m.mu.Unlock()
+	select {
+	case <-asked.granted:
 		return nil
+	case <-ctx.Done():
 	}
-	m.remove(place)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !slices.Contains(m.waiting, asked) {
+		return nil // It has been granted meanwhile.
+	}
+	m.remove(asked)
 	m.grant() // It may have kept others waiting.
 	return errNoMemory
-}
-
-// isGranted needs the mutex of the memory.
-func (c *claim) isGranted() bool {
-	select {
-	case <-c.granted:
-		return true
-	default:
-		return false
-	}
 }
 
 // give gives memory back.
@@ -112,14 +97,13 @@ func (m *memory) give(of tenant, bytes int64) {
 // add needs the mutex.
 func (m *memory) add(of tenant, bytes int64) {
 	m.left -= bytes
-	addTo(m.ofNetworks, of.network, bytes)
-	addTo(m.ofTenants, of, bytes)
-}
-
-func addTo[K comparable](taken map[K]int64, key K, bytes int64) {
-	taken[key] += bytes
-	if taken[key] == 0 {
-		delete(taken, key)
+	m.ofNetworks[of.network] += bytes
+	m.ofTenants[of] += bytes
+	if m.ofTenants[of] == 0 {
+		delete(m.ofTenants, of)
+	}
+	if m.ofNetworks[of.network] == 0 {
+		delete(m.ofNetworks, of.network)
 	}
 }
 
@@ -128,48 +112,46 @@ func addTo[K comparable](taken map[K]int64, key K, bytes int64) {
 // it. A tenant that has as much already may be overtaken. It needs the mutex.
 func (m *memory) grant() {
 	for {
-		place := m.reserved
-		if place == nil {
-			place = m.next()
+		next := m.reserved
+		if next == nil {
+			next = m.next()
 		}
-		if place == nil {
+		switch {
+		case next == nil:
 			return
-		}
-		next := place.Value.(*claim)
-		if next.bytes > m.left {
+		case next.bytes > m.left:
 			if next.bytes > m.ofTenants[next.of] {
-				m.reserved = place
+				m.reserved = next
 			}
 			return
 		}
-		m.remove(place)
+		m.remove(next)
 		m.add(next.of, next.bytes)
 		close(next.granted)
 	}
 }
 
 // remove ends the wait of a claim. It needs the mutex.
-func (m *memory) remove(place *list.Element) {
-	if m.reserved == place {
+func (m *memory) remove(gone *claim) {
+	if m.reserved == gone {
 		m.reserved = nil
 	}
-	m.waiting.Remove(place)
+	m.waiting = slices.DeleteFunc(m.waiting, func(each *claim) bool { return each == gone })
 }
 
 // next returns the claim whose network and namespace would have the least with it, the oldest of equal
 // ones, or nil if no network may have more. It needs the mutex.
-func (m *memory) next() (best *list.Element) {
+func (m *memory) next() (best *claim) {
 	var ofNetwork, ofTenant int64
-	for place := m.waiting.Front(); place != nil; place = place.Next() {
-		asked := place.Value.(*claim)
+	for _, asked := range m.waiting {
 		network, namespace := int64(0), m.ofTenants[asked.of]+asked.bytes
-		if !asked.of.isVerified {
+		if asked.of.network.IsValid() {
 			if network = m.ofNetworks[asked.of.network] + asked.bytes; network > m.maxOfNetwork {
 				continue
 			}
 		}
 		if best == nil || network < ofNetwork || network == ofNetwork && namespace < ofTenant {
-			best, ofNetwork, ofTenant = place, network, namespace
+			best, ofNetwork, ofTenant = asked, network, namespace
 		}
 	}
 	return best

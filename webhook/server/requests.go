@@ -14,50 +14,46 @@ const (
 	// namespaceShare is the divisor of the rate of one network that gives that of the reviews of one
 	// namespace: the network may be that of an API server, which sends the reviews of all tenants.
 	namespaceShare = 4
-	// maxNamespaces have a rate of their own at a time, in all networks together. Those beyond share one.
+	// maxNetworks and maxNamespaces have a rate of their own at a time; of namespaces, in all networks together. Those beyond
+	// share one.
+	maxNetworks   = 4096
 	maxNamespaces = 1000
 )
 
 // requests are the rates of requests to the API server that reviews may cost: those of all networks, of
 // each network, and in it of each namespace. Safe for concurrent use.
 type requests struct {
-	perSecond int
-
-	// mu guards the rates of networks, too.
-	mu    sync.Mutex
-	ofAll *rate.Limiter
+	mu         sync.Mutex
+	ofAll      *rate.Limiter
+	ofNetworks *rates.Map[netip.Prefix]
 	// ofNamespaces differ from a new one for a second at most. A network adds no more of them than it has
 	// requests.
-	ofNamespaces *rates.Map[namespaceOf]
-}
-
-// namespaceOf is a namespace, as a network names it.
-type namespaceOf struct {
-	network   netip.Prefix
-	namespace string
+	ofNamespaces *rates.Map[tenant]
 }
 
 func newRequests(perSecond int) *requests {
-	ofNamespace := func() *rate.Limiter { return newRate(max(1, perSecond/networkShare/namespaceShare)) }
-	return &requests{perSecond: perSecond, ofAll: newRate(perSecond), ofNamespaces: rates.NewMap[namespaceOf](maxNamespaces, ofNamespace)}
+	// Each permits so many requests each second, and as many at once.
+	permitting := func(perSecond int) func() *rate.Limiter {
+		return func() *rate.Limiter { return rate.NewLimiter(rate.Limit(perSecond), perSecond) }
+	}
+	return &requests{
+		ofAll:        permitting(perSecond)(),
+		ofNetworks:   rates.NewMap[netip.Prefix](maxNetworks, permitting(perSecond/networkShare)),
+		ofNamespaces: rates.NewMap[tenant](maxNamespaces, permitting(max(1, perSecond/networkShare/namespaceShare))),
+	}
 }
-
-// newRate permits so many requests each second, and as many at once.
-func newRate(perSecond int) *rate.Limiter { return rate.NewLimiter(rate.Limit(perSecond), perSecond) }
-
-// ofNetwork returns the rate of one network.
-func (r *requests) ofNetwork() *rate.Limiter { return newRate(r.perSecond / networkShare) }
 
 // allow takes one request, and reports whether any was left. A review without a namespace counts for its
 // network alone.
-func (r *requests) allow(of *network, namespace string, now time.Time) bool {
+func (r *requests) allow(of tenant, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if of.requests.TokensAt(now) < 1 || r.ofAll.TokensAt(now) < 1 {
+	ofNetwork := r.ofNetworks.Of(of.network, now)
+	if ofNetwork.TokensAt(now) < 1 || r.ofAll.TokensAt(now) < 1 {
 		return false // Before a namespace is remembered.
 	}
-	if namespace != "" && !r.ofNamespaces.Of(namespaceOf{of.prefix, namespace}, now).AllowN(now, 1) {
+	if of.namespace != "" && !r.ofNamespaces.Of(of, now).AllowN(now, 1) {
 		return false
 	}
-	return of.requests.AllowN(now, 1) && r.ofAll.AllowN(now, 1)
+	return ofNetwork.AllowN(now, 1) && r.ofAll.AllowN(now, 1)
 }

@@ -11,44 +11,41 @@ func TestFewNamespacesAreRemembered(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	r := newRequests(1 << 20)
 	// They count in all networks together, of which there may be thousands.
-	var of *network
 	for number := range 3 * maxNamespaces {
-		if number%100 == 0 {
-			of = &network{prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(number / 100)}), 32), requests: r.ofNetwork()}
-		}
-		r.allow(of, fmt.Sprint(number), now)
+		r.allow(tenant{networkOf(number / 100), fmt.Sprint(number)}, now)
 	}
 	if got := r.ofNamespaces.Len(); got > maxNamespaces+1 {
 		t.Errorf("%d rates are kept", got)
 	}
 	now = now.Add(time.Minute)
-	r.allow(of, "another", now)
+	r.allow(tenant{networkOf(0), "another"}, now)
 	if got := r.ofNamespaces.Len(); got > 1 {
 		t.Errorf("%d rates are kept that nothing has used for a minute", got)
 	}
 }
 
+func networkOf(number int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(number)}), 32)
+}
+
 func TestNoNamespaceIsRememberedWithoutARequest(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	r := newRequests(16)
-	one, other := &network{requests: r.ofNetwork()}, &network{requests: r.ofNetwork()}
-	try := func(of *network) (allowed int) {
+	try := func(network int) (allowed int) {
 		for number := range 100 {
-			if r.allow(of, fmt.Sprint(number), now) {
+			if r.allow(tenant{networkOf(network), fmt.Sprint(number)}, now) {
 				allowed++
 			}
 		}
 		return allowed
 	}
-	if got := try(one); got != 8 || r.ofNamespaces.Len() != 8 {
+	if got := try(1); got != 8 || r.ofNamespaces.Len() != 8 {
 		t.Errorf("%d requests are allowed, and %d rates kept", got, r.ofNamespaces.Len())
 	}
-	r.allow(other, "", now)
-	for range 7 {
-		r.allow(other, "", now)
+	for range 8 {
+		r.allow(tenant{networkOf(2), ""}, now)
 	}
-	another := &network{prefix: netip.MustParsePrefix("10.0.0.3/32"), requests: r.ofNetwork()}
-	if got := try(another); got != 0 || r.ofNamespaces.Len() != 8 {
+	if got := try(3); got != 0 || r.ofNamespaces.Len() != 8 {
 		t.Errorf("%d requests are allowed beyond those of all networks, and %d rates kept", got, r.ofNamespaces.Len())
 	}
 }

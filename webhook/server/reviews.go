@@ -10,66 +10,49 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"forrst.dev/lock-operator/lock/bodies"
+	"forrst.dev/lock-operator/listener"
 	"forrst.dev/lock-operator/webhook/sender"
 )
 
 const (
-	// byteCost is how much memory one byte of a review takes while the review is judged: copies of the
-	// body, and the texts in it. It was measured, as the costs of values were; a test repeats that.
-	byteCost = 12
 	// freeBytes of each review may arrive and wait for memory without a claim: each of two Locks with
 	// what the API server adds, so that such reviews never wait behind larger ones that arrive.
 	freeBytes = 32 << 10
-	// maxBeginning bytes of a review that is refused tell whose it is: the API server sends the objects
-	// last.
-	maxBeginning = 16 << 10
-	// arrivalShare is the divisor of the memory that gives what the rest of larger reviews may take
-	// besides until they have been judged.
+	// arrivalShare is the divisor of the memory that gives what larger reviews may take besides until they have been judged.
 	arrivalShare = 8
 	// maxWait is how long a review waits for memory by default, so that most of the 5 seconds are left in
 	// which the API server wants an answer.
 	maxWait = 2 * time.Second
+	// maxDrainedBytes of a body that is refused are read and forgotten: a client that is still sending when the connection closes
+	// never sees the answer.
+	maxDrainedBytes = 8 << 20
 )
 
 // Cost is what a review may cost that is judged at a path.
 type Cost struct {
 	// MaxBytes is the largest body that is read.
 	MaxBytes int64
-	// ValueBytes is how much memory one JSON value of the body takes at most once it is decoded,
-	// besides its text: an empty object of two bytes can become a struct of a thousand.
-	ValueBytes int64
-	// Decodes reports whether the handler decodes objects of so many bytes, after and before the change;
-	// zero for none. Otherwise their values cost nothing. Nil means that it decodes all.
-	Decodes func(object, old int) bool
+	// ByteCost is how much memory each byte of it may take while the review is judged, whatever its content: an empty object of
+	// two bytes can become a struct of a thousand.
+	ByteCost int64
 	// MaxWait is how long a review may wait for memory. It must be shorter than the timeout of the API server,
 	// or the review is never counted as refused. Zero means 2 seconds.
 	MaxWait time.Duration
 }
 
-// Of returns the memory that the review takes, with its body.
-func (c Cost) Of(body []byte) int64 {
-	o := outlineOf(body)
-	return c.of(&o, len(body))
-}
-
-func (c Cost) of(o *outline, size int) int64 {
-	return int64(size)*byteCost + o.decodedValues(c)*c.ValueBytes
-}
-
-// MemoryFor returns the least memory with which a review of the largest size can be judged at each of
-// the paths, unless its values are too many.
-func MemoryFor(reviews map[string]Cost) int64 {
-	var largest int64
+// MemoryFor returns the least memory with which an API server that is verified can have a review of the largest size judged at
+// each of the paths.
+func MemoryFor(reviews map[string]Cost) (most int64) {
 	for _, cost := range reviews {
-		largest = max(largest, cost.MaxBytes)
+		most = max(most, cost.MaxBytes*cost.ByteCost)
 	}
-	return largest * byteCost * networkShare
+	return most
 }
 
 // MemoryBeside returns what reviews that arrive and wait take at most, besides the memory for those that
@@ -80,9 +63,9 @@ func MemoryBeside(connections int, memory int64) int64 {
 
 // Refusals of a review.
 var (
-	errNoMemory  = errors.New("lock-operator has too many or too large reviews to judge at the moment; try again")
-	errTooCostly = errors.New("the objects have more values than lock-operator can judge")
-	errNotJSON   = errors.New("the review is not JSON")
+	errNoMemory = errors.New("lock-operator has too many or too large reviews to judge at the moment; try again")
+	errTooLarge = errors.New("the review of the change is too large")
+	errNotJSON  = errors.New("the review is not JSON")
 	// errAbandoned is none: the client left while it sent the review, or while that waited.
 	errAbandoned = errors.New("the client has left")
 )
@@ -108,9 +91,10 @@ func (s *Server) OnRefused(call func(Refused)) { s.onRefused = call }
 // bounded returns the handler with reviews that cost no more than they may. It has read them.
 func (s *Server) bounded(path string, cost Cost, handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		made, _ := r.Context().Value(connectionKey{}).(*connection)
 		answered := &answer{header: http.Header{}, code: http.StatusOK}
-		s.judge(answered, r, made, path, cost, handler)
+		if text, err := s.judge(answered, r, cost, handler); err != nil {
+			s.refuse(answered, path, text, err)
+		}
 		// The memory is given back: a client that does not read the answer must not keep it.
 		maps.Copy(w.Header(), answered.header)
 		w.WriteHeader(answered.code)
@@ -118,108 +102,94 @@ func (s *Server) bounded(path string, cost Cost, handler http.Handler) http.Hand
 	})
 }
 
-func (s *Server) judge(w http.ResponseWriter, r *http.Request, made *connection, path string, cost Cost, handler http.Handler) {
+// judge reads the review, and has the handler answer it once there is memory for it. The error says why it did not, and the text
+// is what has been read.
+func (s *Server) judge(w http.ResponseWriter, r *http.Request, cost Cost, handler http.Handler) ([]byte, error) {
+	made, of := listener.Of(r.Context()), tenant{}
+	if s.isVerifying() {
+		defer made.Hold(true)()
+	} else {
+		of.network = made.Network()
+	}
 	wait, stopWaiting := context.WithTimeout(r.Context(), cmp.Or(cost.MaxWait, maxWait))
 	defer stopWaiting()
-	of := s.tenantOf(made)
-	var body bodies.Body
-	var begun beginning
-	body.Init(&arrival{memory: s.arriving, of: of, made: made, announced: r.ContentLength, wait: wait}, io.TeeReader(r.Body, &begun), cost.MaxBytes)
-	defer body.Forget()
-	text, err := body.ReadAll(r.ContentLength)
-	if err != nil {
-		isRefusal := errors.Is(err, errNoMemory) || errors.Is(err, bodies.ErrTooLarge)
-		if !isRefusal && !made.isClosedByServer(err) {
-			err = errAbandoned
-		}
-		o := outlineOf(begun)
-		s.refuse(w, path, cost, &o, err)
-		return
+	text, arrived, err := s.read(wait, r, of, s.largest(of, cost))
+	if arrived > 0 {
+		defer s.arriving.give(of, arrived)
 	}
-	o := outlineOf(text)
-	needed := cost.of(&o, len(text))
-	of.namespace = o.namespace.shortString()
 	switch {
+	case err != nil:
+		return text, err
 	case !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")):
-		err = errNotJSON // controller-runtime decodes YAML, too, whose values are not counted.
-	case needed > s.memory.limitOf(of):
-		err = errTooCostly
-	default:
-		made.enter(waiting)
-		if err = s.memory.take(wait, of, needed); err != nil && r.Context().Err() != nil {
+		return text, errNotJSON // controller-runtime decodes YAML, too, whose references may grow without a bound.
+	}
+	defer made.Hold(false)() // It is the server that keeps it waiting.
+	needed := int64(len(text)) * cost.ByteCost
+	of.namespace = requestOf(text).Namespace
+	if err := s.memory.take(wait, of, needed); err != nil {
+		if r.Context().Err() != nil {
 			err = errAbandoned
 		}
-	}
-	if err != nil {
-		made.enter(transferring)
-		s.refuse(w, path, cost, &o, err)
-		return
+		return text, err
 	}
 	defer s.memory.give(of, needed)
-	made.enter(judged)
-	defer made.enter(transferring)
-	ctx, cancel := context.WithTimeout(sender.NewContext(r.Context(), s.senderOf(made.network, of.namespace)), reviewTimeout)
+	ctx, cancel := context.WithTimeout(sender.NewContext(r.Context(), s.senderOf(of)), reviewTimeout)
 	defer cancel()
 	request := r.WithContext(ctx)
 	request.Body = io.NopCloser(bytes.NewReader(text))
 	handler.ServeHTTP(w, request)
+	return text, nil
 }
 
-// arrival is the room that a review takes from its first byte until it has been judged. It implements
-// [bodies.Room].
-type arrival struct {
-	memory *memory
-	of     tenant
-	made   *connection
-	// announced is how many bytes the client says that it sends; -1 if it does not.
-	announced int64
-	// wait ends when the review may wait no longer.
-	wait context.Context // It is that of one review.
-
-	arrived, taken int64
+// largest returns the size of the largest body that is judged.
+func (s *Server) largest(of tenant, cost Cost) int64 {
+	return min(cost.MaxBytes, s.memory.limitOf(of)/cost.ByteCost)
 }
 
-// Take implements [bodies.Room]. A verified sender sends what it announces, and waits once for room for
-// all of it. Another one may announce and never send: only what has arrived counts, and it does not wait
-// while it keeps a part.
-func (a *arrival) Take(n int64) error {
-	a.arrived += n
-	size, wait := max(a.arrived, a.announced), a.wait
-	if !a.of.isVerified {
-		ended, end := context.WithCancel(wait)
-		end()
-		size, wait = a.arrived, ended
+// read returns the body, and how much it has taken of the room for what arrives, for the whole of the body: more than a few bytes of
+// it are read only then. A body that is refused is read to its end and forgotten, but for its beginning.
+func (s *Server) read(wait context.Context, r *http.Request, of tenant, most int64) (text []byte, taken int64, err error) {
+	defer func() {
+		if errors.Is(err, errTooLarge) || errors.Is(err, errNoMemory) {
+			_, _ = io.CopyN(io.Discard, r.Body, maxDrainedBytes) // An error only means that the client stopped sending.
+		}
+	}()
+	text, err = io.ReadAll(io.LimitReader(r.Body, min(freeBytes, most)+1))
+	switch {
+	case err != nil:
+		return text, 0, failureOf(err)
+	case int64(len(text)) > most || r.ContentLength > most:
+		return text, 0, tooLargeFor(most)
+	case int64(len(text)) <= freeBytes:
+		return text, 0, nil
 	}
-	missing := size - freeBytes - a.taken
-	if a.arrived <= freeBytes || missing <= 0 {
-		return nil
+	if taken = r.ContentLength; taken < 0 {
+		taken = most
 	}
-	if a.of.isVerified {
-		a.made.enter(waiting)
-		defer a.made.enter(transferring)
+	if err := s.arriving.take(wait, of, taken); err != nil {
+		return text, 0, err
 	}
-	if err := a.memory.take(wait, a.of, missing); err != nil {
+	rest := bytes.NewBuffer(append(make([]byte, 0, taken+bytes.MinRead+1), text...))
+	_, err = rest.ReadFrom(io.LimitReader(r.Body, most+1-int64(len(text))))
+	switch {
+	case err != nil:
+		return rest.Bytes(), taken, failureOf(err)
+	case int64(rest.Len()) > most:
+		return rest.Bytes(), taken, tooLargeFor(most)
+	}
+	return rest.Bytes(), taken, nil
+}
+
+func tooLargeFor(most int64) error {
+	return fmt.Errorf("%w: it has more than %d bytes, the most that lock-operator judges", errTooLarge, most)
+}
+
+// failureOf tells a client that has left from one that is too slow.
+func failureOf(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
-	a.taken += missing
-	return nil
-}
-
-// Give implements [bodies.Room]. It gives everything back.
-func (a *arrival) Give(int64) {
-	if a.taken > 0 {
-		a.memory.give(a.of, a.taken)
-		a.taken = 0
-	}
-}
-
-// beginning keeps the first bytes of a review, which tell whose it is.
-type beginning []byte
-
-// Write implements [io.Writer].
-func (b *beginning) Write(text []byte) (int, error) {
-	*b = append(*b, text[:min(len(text), maxBeginning-len(*b))]...)
-	return len(text), nil
+	return errAbandoned
 }
 
 // answer keeps the answer to a review.
@@ -239,7 +209,7 @@ func (a *answer) WriteHeader(code int) { a.code = code }
 func (a *answer) Write(text []byte) (int, error) { return a.text.Write(text) }
 
 // refuse answers with a status, which the API server passes on as the reason why its call failed.
-func (s *Server) refuse(w http.ResponseWriter, path string, cost Cost, o *outline, err error) {
+func (s *Server) refuse(w http.ResponseWriter, path string, text []byte, err error) {
 	status := metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
 		Status:   metav1.StatusFailure, Message: err.Error(),
@@ -248,10 +218,7 @@ func (s *Server) refuse(w http.ResponseWriter, path string, cost Cost, o *outlin
 	case errors.Is(err, errNoMemory):
 		s.refused.WithLabelValues(noMemory).Inc()
 		status.Code, status.Reason = http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable
-	case errors.Is(err, bodies.ErrTooLarge):
-		status.Message = fmt.Sprintf("the review of the change has more than %d bytes, the most that lock-operator judges", cost.MaxBytes)
-		fallthrough
-	case errors.Is(err, errTooCostly):
+	case errors.Is(err, errTooLarge):
 		s.refused.WithLabelValues(tooLarge).Inc()
 		status.Code, status.Reason = http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge
 	case errors.Is(err, errNotJSON):
@@ -261,7 +228,7 @@ func (s *Server) refuse(w http.ResponseWriter, path string, cost Cost, o *outlin
 		status.Message = "the review could not be read to its end"
 		status.Code, status.Reason = http.StatusBadRequest, metav1.StatusReasonBadRequest
 	}
-	if request := o.request(); s.onRefused != nil && request.UserInfo.Username != "" {
+	if request := requestOf(text); s.onRefused != nil && request.UserInfo.Username != "" {
 		s.onRefused(Refused{Path: path, Request: request, Status: status, IsAbandoned: errors.Is(err, errAbandoned)})
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -27,21 +27,15 @@ func TestAReviewIsRefusedForItsSize(t *testing.T) {
 		isSent bool
 		want   string
 	}{
-		"as large as allowed":          {body: "{" + strings.Repeat("x", maxBytes-1), isSent: true},
-		"one byte larger":              {body: "{" + strings.Repeat("x", maxBytes), want: "more than 1000 bytes"},
-		"many values":                  {body: "{" + strings.Repeat(",", 489), isSent: true},
-		"more values than can be kept": {body: "{" + strings.Repeat(",", 511), want: "more values than"},
-		"many commas in a text":        {body: `{"` + strings.Repeat(",", 900) + `"}`, isSent: true},
-		"a quote within a text":        {body: `{"\"` + strings.Repeat(",", 900) + `"}`, isSent: true},
-		"a backslash ends a text":      {body: `{"\\",` + strings.Repeat(",", 511) + `}`, want: "more values than"},
+		"as large as allowed": {body: "{" + strings.Repeat("x", maxBytes-1), isSent: true},
+		"one byte larger":     {body: "{" + strings.Repeat("x", maxBytes), want: "more than 1000 bytes"},
 	}
 	for name, test := range cases {
 		for how, body := range map[string]io.Reader{"announced": strings.NewReader(test.body), "not announced": unannounced{strings.NewReader(test.body)}} {
 			t.Run(name+", "+how, func(t *testing.T) {
 				judged := make(chan string, 1)
 				w := start(t, server.Options{
-					// Half of the memory is for one network: somewhat more than 500 values and their text take.
-					MaxMemory: maxMemory, Reviews: map[string]server.Cost{path: {MaxBytes: maxBytes, ValueBytes: 1024}},
+					MaxMemory: maxMemory, Reviews: map[string]server.Cost{path: {MaxBytes: maxBytes, ByteCost: 12}},
 				}, func(_ http.ResponseWriter, r *http.Request) {
 					text, err := io.ReadAll(r.Body)
 					if err != nil {
@@ -140,7 +134,7 @@ func TestAFloodOfLargeReviewsStaysWithinTheMemory(t *testing.T) {
 			}
 		}
 	}
-	w := start(t, server.Options{MaxMemory: maxMemory, Reviews: map[string]server.Cost{path: {MaxBytes: maxBytes, ValueBytes: 256}}}, func(_ http.ResponseWriter, r *http.Request) {
+	w := start(t, server.Options{MaxMemory: maxMemory, Reviews: map[string]server.Cost{path: {MaxBytes: maxBytes, ByteCost: 12}}}, func(_ http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)

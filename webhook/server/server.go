@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -23,6 +22,7 @@ import (
 
 	"forrst.dev/lock-operator/certificates"
 	"forrst.dev/lock-operator/certificates/certfile"
+	"forrst.dev/lock-operator/listener"
 	"forrst.dev/lock-operator/lock/metric"
 	"forrst.dev/lock-operator/webhook/sender"
 )
@@ -32,9 +32,8 @@ const (
 	// DefaultMaxConnections has room for the calls that one API server has at a time by default, 600,
 	// in the share of one network.
 	DefaultMaxConnections = 1200
-	// DefaultMaxMemory lets one network without a certificate have a review of the largest size, see
-	// [MemoryFor].
-	DefaultMaxMemory = 192 << 20
+	// DefaultMaxMemory lets an API server have a review of the largest size, see [MemoryFor].
+	DefaultMaxMemory = 384 << 20
 	// DefaultMaxRequests bounds the load that forged reviews put on the API server.
 	DefaultMaxRequests = 200
 )
@@ -54,7 +53,6 @@ const (
 // one without any review: a client that needs another connection dials, and keeps it for later if one became
 // free meanwhile.
 const (
-	headerTimeout  = 5 * time.Second // Of the first header from its first byte, and of a handshake from the start.
 	reviewTimeout  = 10 * time.Second
 	answerTimeout  = 20 * time.Second
 	idleTimeout    = 2 * time.Minute
@@ -85,7 +83,7 @@ type Options struct {
 	Reviews map[string]Cost
 	// MaxConnections are open at a time.
 	MaxConnections int
-	// MaxMemory is how many bytes reviews may take that are judged at a time, by their [Cost]. Those that
+	// MaxMemory is how many bytes reviews may take that are judged at a time, by their size and their [Cost]. Those that
 	// arrive and wait take more, see [MemoryBeside].
 	MaxMemory int64
 	// MaxRequests is how many requests to the API server reviews may cost each second. It counts
@@ -121,10 +119,10 @@ type Server struct {
 	requests         *requests
 	refused          *prometheus.CounterVec
 	onRefused        func(Refused)
-	serving          atomic.Bool
-	stopping         atomic.Bool
-	// listener is nil until the server listens.
-	listener atomic.Pointer[listener]
+	// serving and stopping say that it serves and is to go on, and that its clients are asked to leave.
+	serving, stopping atomic.Bool
+	// listener has no inner one until the server listens.
+	listener *listener.Listener
 }
 
 var _ ctrlwebhook.Server = &Server{}
@@ -158,6 +156,10 @@ func New(options Options) (*Server, error) {
 		requests: newRequests(options.MaxRequests),
 		refused:  metric.WebhookRefused.CounterVec(),
 	}
+	s.listener = listener.Limit(nil, listener.Options{
+		Max: options.MaxConnections, MaxPerNetwork: options.MaxConnections / networkShare,
+		OnClosed: func(string) { s.refused.WithLabelValues(tooManyConnections).Inc() },
+	})
 	s.Server = ctrlwebhook.NewServer(ctrlwebhook.Options{WebhookMux: s.mux})
 	for _, reason := range []string{tooManyConnections, noCertificate, tooLarge, noMemory, notJSON, tooManyRequests} {
 		s.refused.WithLabelValues(reason)
@@ -165,7 +167,7 @@ func New(options Options) (*Server, error) {
 	if options.Metrics != nil {
 		err := metric.Register(options.Metrics, s.refused, certificates.NewValidityMetrics("webhook", s.served.Leaf),
 			metric.LimitUsage.GaugeFunc(prometheus.Labels{"limit": "webhook_memory"}, s.memory.usage),
-			metric.LimitUsage.GaugeFunc(prometheus.Labels{"limit": "webhook_connections"}, s.connectionUsage))
+			metric.LimitUsage.GaugeFunc(prometheus.Labels{"limit": "webhook_connections"}, s.listener.Usage))
 		if err != nil {
 			return nil, fmt.Errorf("the webhook's server: %w", err)
 		}
@@ -219,18 +221,15 @@ func (s *Server) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	inner, err := new(net.ListenConfig).Listen(ctx, "tcp", s.options.Address)
-	if err != nil {
+	if s.listener.Listener, err = new(net.ListenConfig).Listen(ctx, "tcp", s.options.Address); err != nil {
 		return fmt.Errorf("listen for reviews: %w", err)
 	}
-	connections := s.newListener(inner)
-	s.listener.Store(connections)
 	server := s.newHTTPServer(context.WithoutCancel(ctx), config)
 	failed := make(chan error, 1)
-	go func() { failed <- server.ServeTLS(connections, "", "") }()
+	go func() { failed <- server.ServeTLS(s.listener, "", "") }()
 	s.serving.Store(true)
 	defer s.serving.Store(false)
-	s.options.Logger.Info("Webhook is serving", "address", inner.Addr().String(), "verifiesClients", s.options.ClientCA != "")
+	s.options.Logger.Info("Webhook is serving", "address", s.listener.Addr().String(), "verifiesClients", s.isVerifying())
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serve reviews: %w", err)
@@ -254,13 +253,12 @@ func (s *Server) Drain() {
 		s.options.Logger.Info("Webhook is no longer ready and stops soon", "delay", s.options.ShutdownDelay.String())
 		<-s.options.Clock.After(s.options.ShutdownDelay)
 	}
-	connections := s.listener.Load()
-	if s.options.DrainTimeout <= 0 || connections == nil {
+	if s.options.DrainTimeout <= 0 {
 		return
 	}
 	s.options.Logger.Info("Webhook stops when its clients have closed their connections", "timeout", s.options.DrainTimeout.String())
 	select {
-	case <-connections.drained():
+	case <-s.listener.Empty():
 	case <-s.options.Clock.After(s.options.DrainTimeout):
 	}
 }
@@ -286,23 +284,19 @@ func (s *Server) tlsConfig(ctx context.Context, watchers *sync.WaitGroup) (*tls.
 func (s *Server) newHTTPServer(ctx context.Context, config *tls.Config) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
-	return &http.Server{
+	server := &http.Server{
 		Handler:   s.moveClients(timed(s.mux)),
 		TLSConfig: config,
 		Protocols: &protocols,
-		// That of a connection without a review yet. A [connection] bounds the header, and timed the rest.
+		// That of a connection without a review yet, and so of its first header; timed bounds the rest.
 		ReadHeaderTimeout: idleTimeout,
 		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnContext: func(ctx context.Context, made net.Conn) context.Context {
-			return context.WithValue(ctx, connectionKey{}, connectionOf(made))
-		},
-		ConnState: setState,
-		// Clients that are refused must not fill the log.
-		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(s.options.Logger.V(1)), slog.LevelInfo),
 	}
+	listener.Track(server, s.options.Logger)
+	return server
 }
 
 // timed bounds how long a review may arrive. A [http.Server] would begin to count at the handshake.
@@ -324,21 +318,15 @@ func (s *Server) moveClients(next http.Handler) http.Handler {
 	})
 }
 
-// tenantOf returns on whose account the client takes memory, as long as the namespace is not known.
-func (s *Server) tenantOf(made *connection) tenant {
-	if s.options.ClientCA != "" {
-		return tenant{isVerified: true}
-	}
-	return tenant{network: made.network.prefix}
-}
+func (s *Server) isVerifying() bool { return s.options.ClientCA != "" }
 
-// senderOf returns what is known of the sender of a review of the namespace.
-func (s *Server) senderOf(of *network, namespace string) sender.Sender {
-	if s.options.ClientCA != "" {
+// senderOf returns what is known of the sender of a review.
+func (s *Server) senderOf(of tenant) sender.Sender {
+	if s.isVerifying() {
 		return sender.Sender{IsVerified: true}
 	}
 	return sender.Sender{Allow: func() bool {
-		isAllowed := s.requests.allow(of, namespace, s.options.Clock.Now())
+		isAllowed := s.requests.allow(of, s.options.Clock.Now())
 		if !isAllowed {
 			s.refused.WithLabelValues(tooManyRequests).Inc()
 		}

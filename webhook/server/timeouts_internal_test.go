@@ -24,9 +24,9 @@ func TestConnectionsThatMakeNoProgressAreClosed(t *testing.T) {
 		sent []byte
 		want time.Duration
 	}{
-		"no handshake":      {nil, headerTimeout},
+		"no handshake":      {nil, answerTimeout},
 		"no review":         {[]byte{}, idleTimeout},
-		"a part of one":     {[]byte(header), headerTimeout},
+		"a part of one":     {[]byte(header), idleTimeout},
 		"a part of a body":  {[]byte(header + "Content-Length: 100\r\n\r\n{"), reviewTimeout},
 		"no further review": {[]byte(header + "Content-Length: 2\r\n\r\n{}"), idleTimeout},
 	}
@@ -58,7 +58,7 @@ func TestTheFirstReviewMayComeLate(t *testing.T) {
 			if _, err := client.Write([]byte(sent)); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(headerTimeout - time.Second) //nolint:forbidigo // As above.
+			time.Sleep(4 * time.Second) //nolint:forbidigo // As above.
 		}
 		answer, err := http.ReadResponse(answers, nil)
 		if err != nil {
@@ -99,7 +99,7 @@ func newPiped(t *testing.T) *piped {
 // connect starts a server and connects to it, until the test ends.
 func (p *piped) connect(t *testing.T) net.Conn {
 	t.Helper()
-	s, err := New(Options{Reviews: map[string]Cost{"/review": {MaxBytes: 1000, ValueBytes: 1}}})
+	s, err := New(Options{Reviews: map[string]Cost{"/review": {MaxBytes: 1000, ByteCost: 12}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,8 @@ func (p *piped) connect(t *testing.T) net.Conn {
 	served := s.newHTTPServer(t.Context(), p.server)
 	inner := pipes.Listen()
 	ended := make(chan error, 1)
-	go func() { ended <- served.ServeTLS(s.newListener(inner), "", "") }()
+	s.listener.Listener = inner
+	go func() { ended <- served.ServeTLS(s.listener, "", "") }()
 	client := inner.Connect()
 	t.Cleanup(func() {
 		if err := errors.Join(client.Close(), served.Close()); err != nil {
