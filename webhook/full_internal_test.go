@@ -22,6 +22,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/audit/audittest"
+	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/refusal"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/usage"
@@ -106,6 +107,24 @@ func TestAFullNamespaceTakesNoOtherJobUnderALock(t *testing.T) {
 		if response := handler.Handle(t.Context(), creationOf(t, allowed)); !response.Allowed {
 			t.Errorf("refused %s: %s", name, response.Result.Message)
 		}
+	}
+}
+
+// Otherwise a Job could be created whose changes, and so its end, are refused.
+func TestAJobUnderALockIsSoSmallThatItsChangesCanBeReviewed(t *testing.T) {
+	handler := &JobAdmission{Limits: jobs.Limits{MaxTTL: time.Hour}, Clock: clocktesting.NewFakePassiveClock(time.Now())}
+	job := func(size int) admission.Request {
+		return creationOf(t, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+			Name: "job", Labels: map[string]string{v1alpha1.LockLabel: "true"},
+			Annotations: map[string]string{v1alpha1.LockKeyAnnotation: "key", "example.com/text": strings.Repeat("x", size)},
+		}})
+	}
+	if response := handler.Handle(t.Context(), job(127<<10)); !response.Allowed {
+		t.Errorf("127 KiB of text: %+v", response.Result)
+	}
+	response := handler.Handle(t.Context(), job(128<<10))
+	if response.Allowed || response.Result.Code != http.StatusRequestEntityTooLarge || !strings.Contains(response.Result.Message, "at most 128 KiB") {
+		t.Errorf("128 KiB of text: %+v", response.Result)
 	}
 }
 

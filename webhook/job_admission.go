@@ -81,6 +81,10 @@ func (a *JobAdmission) decide(ctx context.Context, request admission.Request, su
 	var problems field.ErrorList
 	switch request.Operation {
 	case admissionv1.Create:
+		if size := len(request.Object.Raw); size > maxNewJob {
+			return denied(apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
+				"a Job under a lock may have at most %d KiB when it is created, and this one has %d; move what is large into a ConfigMap", maxNewJob>>10, (size+1023)>>10)))
+		}
 		warnings, problems = jobs.AdmitCreate(admitted, a.Limits, a.Clock.Now())
 		if len(problems) == 0 && jobs.IsLocked(admitted) && a.Bound.IsFull(request.Namespace) {
 			return denied(apierrors.NewForbidden(batchv1.Resource("jobs"), request.Name, fmt.Errorf(
