@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -195,12 +196,19 @@ func TestTheGroupEndsWithEitherProcess(t *testing.T) {
 		r.wantNothingLeft()
 		r.wantStatus(-9)
 	})
-	t.Run("the watcher is told to end, which is for the command", func(t *testing.T) {
-		r := start(t, nil, "sh", "-c", `echo pid $$; read x; exit 9`)
-		r.line()
-		kill(t, watcherOf(t, r.program.Process.Pid), syscall.SIGTERM)
-		_ = r.stdin.Close()
-		r.wantStatus(9)
+	t.Run("the watcher is not told to end, as all processes of a service are", func(t *testing.T) {
+		r, _ := startFamily(t)
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", watcherOf(t, r.program.Process.Pid)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ignored, err := strconv.ParseUint(regexp.MustCompile(`SigIgn:\s(\w+)`).FindStringSubmatch(string(status))[1], 16, 64)
+		if err != nil || ignored&(1<<(syscall.SIGTERM-1)) == 0 {
+			t.Errorf("it does not ignore TERM: %x, %v", ignored, err)
+		}
+		kill(t, r.program.Process.Pid, syscall.SIGKILL)
+		r.wantNothingLeft()
+		_ = r.program.Wait()
 	})
 }
 

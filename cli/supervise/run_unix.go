@@ -59,7 +59,7 @@ func (s *Supervisor) Close() {
 
 // Run runs the command, and returns when it has ended and its process group is empty: what it leaves there has the grace of the
 // policy to end by itself, and is then killed. The policy ends the group when the hold is about to end, and the end of the
-// watcher kills it. Stopping is called before TERM and before KILL, with the cause of the [Outcome], which is nil for what the
+// watcher kills it. Stopping is called after TERM and after KILL, with the cause of the [Outcome], which is nil for what the
 // command has left. An error means that the command was not started: it matches [ErrHoldEnded] if there was no time for
 // that, and is an [*exec.Error] if the operating system did not execute the file.
 func (s *Supervisor) Run(command Command, hold Hold, policy Policy, stopping func(Stage, error)) (Outcome, error) {
@@ -189,18 +189,18 @@ func (r *run) stop(stage Stage, cause error) {
 	if r.group == 0 {
 		return
 	}
-	r.stopping(stage, r.outcome.Cause)
 	now := r.clock.Now()
 	if stage == StageKill {
 		r.killedAt = now
 		r.signal(syscall.SIGKILL)
-		return
+	} else {
+		r.signal(syscall.SIGTERM)
+		r.signal(syscall.SIGCONT)
 	}
-	if r.policy.OnLost == OnLostKill {
+	if stage == StageTerm && r.policy.OnLost == OnLostKill {
 		r.killAt = now + min(r.policy.Grace, max(0, r.hold.Left()-r.policy.Margin))
 	}
-	r.signal(syscall.SIGTERM)
-	r.signal(syscall.SIGCONT)
+	r.stopping(stage, r.outcome.Cause) // It may hang, as a terminal does after ^S.
 }
 
 func (r *run) signal(number syscall.Signal) { _ = unix.Kill(-r.group, number) }
