@@ -2,13 +2,13 @@ package access
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
 
 	"forrst.dev/lock-operator/facade/limits"
 )
@@ -21,6 +21,8 @@ const (
 	reviewsPerSecond = 25
 	// maxReviewed is how many answers count as known of each caller.
 	maxReviewed = 256
+	// maxReviewers bounds of how many callers something is known. Who has used no right for the longest time is forgotten.
+	maxReviewers = 4096
 	// allowedFor and deniedFor are for how long [Access] remembers an answer, at least.
 	allowedFor = 10 * time.Second
 	deniedFor  = 2 * time.Second
@@ -50,8 +52,9 @@ type right = authorizationv1.ResourceAttributes
 type reviewLimiter struct {
 	clock clock.PassiveClock
 
-	mu      sync.Mutex
-	callers limits.Table[string, *reviewsOfCaller]
+	mu sync.Mutex
+	// callers has a [reviewsOfCaller] for each caller.
+	callers *lru.Cache
 }
 
 // reviewsOfCaller needs the mutex of its limiter.
@@ -64,18 +67,21 @@ type reviewsOfCaller struct {
 }
 
 func newReviewLimiter(clock clock.PassiveClock) *reviewLimiter {
-	return &reviewLimiter{clock: clock, callers: limits.Table[string, *reviewsOfCaller]{
-		New: func() *reviewsOfCaller {
-			return &reviewsOfCaller{
-				allowances: [uses]*rate.Limiter{forCalls: newAllowance(), forStreams: newAllowance()},
-				known:      map[right]time.Time{}, pending: map[right]chan struct{}{},
-			}
-		},
-		IsIdle: func(r *reviewsOfCaller, now time.Time) bool {
-			isUsed := func(allowance *rate.Limiter) bool { return allowance.TokensAt(now) < maxReviews }
-			return len(r.pending) == 0 && !slices.ContainsFunc(r.allowances[:], isUsed)
-		},
-	}}
+	return &reviewLimiter{clock: clock, callers: lru.New(maxReviewers)}
+}
+
+// of returns the reviews of a caller; it needs the mutex.
+func (l *reviewLimiter) of(caller string) *reviewsOfCaller {
+	found, _ := l.callers.Get(caller)
+	if known, ok := found.(*reviewsOfCaller); ok {
+		return known
+	}
+	added := &reviewsOfCaller{
+		allowances: [uses]*rate.Limiter{forCalls: newAllowance(), forStreams: newAllowance()},
+		known:      map[right]time.Time{}, pending: map[right]chan struct{}{},
+	}
+	l.callers.Add(caller, added)
+	return added
 }
 
 func newAllowance() *rate.Limiter { return rate.NewLimiter(reviewsPerSecond, maxReviews) }
@@ -111,7 +117,7 @@ func (l *reviewLimiter) tryBegin(caller string, use use, asked right) (begun rev
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.clock.Now()
-	of := l.callers.Get(caller, now)
+	of := l.of(caller)
 	if until, isKnown := of.known[asked]; isKnown && now.Before(until) && until.Sub(now) <= allowedFor {
 		return review{}, nil, nil
 	}

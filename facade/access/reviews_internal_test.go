@@ -96,7 +96,7 @@ func TestNamesOfNamespacesCostABoundedNumberOfReviews(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 	}
-	if known := len(r.reviews.callers.Get("mallory", r.clock.Now()).known); known > maxReviewed {
+	if known := len(r.reviews.of("mallory").known); known > maxReviewed {
 		t.Errorf("%d answers are known", known)
 	}
 }
@@ -129,7 +129,7 @@ func TestARightThatWasReviewedLatelyCostsNothing(t *testing.T) {
 		t.Run(namespace, func(t *testing.T) {
 			r := newReviewed(t, inTheirOwn)
 			spent := func() int {
-				of := r.reviews.callers.Get("alice", r.clock.Now())
+				of := r.reviews.of("alice")
 				return maxReviews - int(of.allowances[forCalls].TokensAt(time.Time{}))
 			}
 			ask := func(want int) {
@@ -190,7 +190,7 @@ func TestCallsThatNeedTheSameRightAtOnceAskOnce(t *testing.T) {
 						t.Errorf("got %v, want %v", err, test.answer)
 					}
 				}
-				if of := r.reviews.callers.Get("alice", r.clock.Now()); len(of.pending) != 0 {
+				if of := r.reviews.of("alice"); len(of.pending) != 0 {
 					t.Errorf("%d are pending", len(of.pending))
 				}
 			})
@@ -236,7 +236,7 @@ func TestReviewsThatFail(t *testing.T) {
 	if err := r.authorize(t.Context(), "alice", "own"); !errors.Is(err, lock.ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
-	of := r.reviews.callers.Get("alice", r.clock.Now())
+	of := r.reviews.of("alice")
 	if len(of.pending) != 0 || len(of.known) != 0 {
 		t.Errorf("%d are pending, %d known", len(of.pending), len(of.known))
 	}
