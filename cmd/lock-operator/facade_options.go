@@ -43,18 +43,13 @@ const (
 func (o *facadeServerOptions) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.tlsCertFile, "facade-tls-cert-file", "", "The façade's certificate in PEM, read again when it changes. With it, the façade serves TLS only.")
 	flags.StringVar(&o.tlsKeyFile, "facade-tls-key-file", "", "The key of that certificate in PEM.")
-	flags.IntVar(&o.calls.Waiting, "facade-max-waiting", limits.DefaultMaxWaiting, "How many calls may wait for locks at a time on one replica.")
-	flags.IntVar(&o.calls.WaitingPerCaller, "facade-max-waiting-per-caller", 0, "How many of them may be of one caller; 0 for a tenth.")
-	flags.IntVar(&o.calls.WaitingPerNamespace, "facade-max-waiting-per-namespace", 0, "How many of them may be of the service accounts of one namespace together; 0 for a tenth.")
+	flags.IntVar(&o.calls.InFlight, "facade-max-in-flight", limits.DefaultMaxInFlight, "How many calls may be in flight at a time on one replica, whether they run or wait for a lock.")
+	flags.IntVar(&o.calls.Shares, "facade-shares", limits.DefaultShares, "Into how many shares each limit of one replica is divided. A caller may use one, and the service accounts of one namespace two together. 1 for no shares.")
 	flags.IntVar(&o.line.PerLock, "facade-max-line-per-lock", defaultLinePerLock, "How many callers may wait for one lock, of all replicas together if they share their lines. 0 for any number.")
 	flags.IntVar(&o.line.PerNamespace, "facade-max-line-per-namespace", defaultLinePerNamespace, "How many may wait for the locks of one namespace whose lines one replica has. 0 for any number.")
 	flags.IntVar(&o.line.PerHolder, "facade-max-line-per-caller", defaultLinePerCaller, "How many calls of one caller may wait for locks whose lines one replica has. 0 for any number.")
-	flags.IntVar(&o.calls.Running, "facade-max-running", limits.DefaultMaxRunning, "How many other calls may run at a time on one replica.")
-	flags.IntVar(&o.calls.RunningPerCaller, "facade-max-running-per-caller", 0, "How many of them may be of one caller; 0 for a tenth.")
-	flags.IntVar(&o.calls.RunningPerNamespace, "facade-max-running-per-namespace", 0, "How many of them may be of the service accounts of one namespace together; 0 for a tenth.")
-	flags.IntVar(&o.calls.RatePerCaller, "facade-max-rate-per-caller", limits.DefaultRatePerCaller, "How many calls of one caller may cost the API server something each second on one replica; twice as many renewals and releases. 0 for any number.")
-	flags.IntVar(&o.calls.RatePerNamespace, "facade-max-rate-per-namespace", limits.DefaultRatePerNamespace, "The same for the service accounts of one namespace together.")
-	flags.IntVar(&o.calls.BodyBytes, "facade-max-body-bytes", limits.DefaultMaxBodyBytes, "How many bytes of requests, and of the answers of routed functions, are kept at a time on one replica; a tenth of them for one caller or the service accounts of one namespace.")
+	flags.IntVar(&o.calls.RatePerCaller, "facade-max-rate-per-caller", limits.DefaultRatePerCaller, "How many calls of one caller may cost the API server something each second on one replica, and twice as many of the service accounts of one namespace together; twice as many renewals and releases. 0 for any number.")
+	flags.IntVar(&o.calls.BodyBytes, "facade-max-body-bytes", limits.DefaultMaxBodyBytes, "How many bytes of requests, and of the answers of routed functions, are kept at a time on one replica.")
 	flags.IntVar(&o.maxConnections, "facade-max-connections", server.DefaultMaxConnections, "How many connections to the façade are open at a time on one replica.")
 	flags.IntVar(&o.maxConnectionsPerAddress, "facade-max-connections-per-address", 0, "How many of them may come from one address, of IPv6 from a network of 64 bits; 0 for a tenth.")
 	flags.DurationVar(&o.shutdownDelay, "facade-shutdown-delay", defaultShutdownDelay, "How long the façade still serves as before when it is to stop, but says that it is not ready.")
@@ -66,8 +61,8 @@ func (o *facadeServerOptions) validate() error {
 		return errors.New("--facade-tls-cert-file and --facade-tls-key-file: both or none must be given")
 	}
 	for name, limit := range map[string]int{
-		"facade-max-waiting":     o.calls.Waiting,
-		"facade-max-running":     o.calls.Running,
+		"facade-max-in-flight":   o.calls.InFlight,
+		"facade-shares":          o.calls.Shares,
 		"facade-max-connections": o.maxConnections,
 	} {
 		if limit <= 0 {
@@ -75,15 +70,10 @@ func (o *facadeServerOptions) validate() error {
 		}
 	}
 	for name, share := range map[string]int{
-		"facade-max-waiting-per-caller":      o.calls.WaitingPerCaller,
-		"facade-max-waiting-per-namespace":   o.calls.WaitingPerNamespace,
 		"facade-max-line-per-lock":           o.line.PerLock,
 		"facade-max-line-per-namespace":      o.line.PerNamespace,
 		"facade-max-line-per-caller":         o.line.PerHolder,
-		"facade-max-running-per-caller":      o.calls.RunningPerCaller,
-		"facade-max-running-per-namespace":   o.calls.RunningPerNamespace,
 		"facade-max-rate-per-caller":         o.calls.RatePerCaller,
-		"facade-max-rate-per-namespace":      o.calls.RatePerNamespace,
 		"facade-max-connections-per-address": o.maxConnectionsPerAddress,
 	} {
 		if share < 0 {
@@ -104,7 +94,7 @@ func (o *facadeServerOptions) validate() error {
 // withoutShares lets any caller use the whole. Without authentication all callers are programs of one
 // machine, and not told apart.
 func (o *facadeServerOptions) withoutShares() {
-	o.calls = o.calls.Unshared()
+	o.calls.Shares, o.calls.RatePerCaller = 1, 0
 	o.maxConnectionsPerAddress = o.maxConnections
 	o.line.PerNamespace, o.line.PerHolder = 0, 0
 }

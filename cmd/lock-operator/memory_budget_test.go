@@ -73,11 +73,11 @@ func TestTheDefaultsFitTheMemoryLimit(t *testing.T) {
 		add("the largest locks of one namespace", settings.maxLocks, largestLock+entryBytes)
 		if settings.runs(facadeComponent) {
 			calls := settings.facadeServer.calls
-			add("callers that wait, or whose calls run", orDefault(calls.Waiting, limits.DefaultMaxWaiting)+orDefault(calls.Running, limits.DefaultMaxRunning), callerBytes)
+			add("callers with a call in flight", calls.InFlight, callerBytes)
 			add("requests without an authenticated caller", facadeserver.MaxUnauthenticatedRequests(settings.facadeServer.maxConnections), facadeserver.UnauthenticatedRequestBytes)
-			add("bodies", 1, float64(orDefault(calls.BodyBytes, limits.DefaultMaxBodyBytes)))
+			add("bodies", 1, float64(calls.BodyBytes))
 			add("lists", 1, listBytes)
-			add("viewers of feeds that do not read", orDefault(calls.Streams, limits.DefaultMaxStreams), rest.MaxViewerBytes)
+			add("viewers of feeds that do not read", limits.MaxStreams, rest.MaxViewerBytes)
 			add("what feeds keep for viewers that are behind", 1, rest.MaxKeptBytes)
 		}
 		if settings.runs(controllerComponent) {
@@ -102,10 +102,9 @@ func TestTheDefaultsFitTheMemoryLimit(t *testing.T) {
 		add("spans that wait to be sent", otlp.DefaultQueue+otlp.DefaultBatch, otlp.SpanBytes)
 		add("spans that are being sent", otlp.DefaultBatch, otlp.EncodedBytes)
 		if settings.runs(facadeComponent) {
-			calls := settings.facadeServer.calls
-			waiting := orDefault(calls.Waiting, limits.DefaultMaxWaiting)
-			add("spans of calls that wait or run", waiting+orDefault(calls.Running, limits.DefaultMaxRunning), otlp.CallBytes)
-			add("spans of waits, of all replicas at one home", int(*deployment.Spec.Replicas)*waiting, otlp.WaitBytes)
+			inFlight := settings.facadeServer.calls.InFlight
+			add("spans of calls in flight", inFlight, otlp.CallBytes)
+			add("spans of waits, of all replicas at one home", int(*deployment.Spec.Replicas)*inFlight, otlp.WaitBytes)
 		}
 		if settings.runs(controllerComponent) {
 			add("spans of waiting Jobs of one namespace", settings.maxJobs, otlp.JobBytes)
@@ -121,13 +120,6 @@ func TestTheDefaultsFitTheMemoryLimit(t *testing.T) {
 // tracedLimits are the memory limits with traces that docs/operations.md names.
 var tracedLimits = map[string]string{
 	"lock-operator-facade": "2560Mi", "lock-operator-controllers": "576Mi", "lock-operator-webhook": "1Gi",
-}
-
-func orDefault(value, otherwise int) int {
-	if value == 0 {
-		return otherwise
-	}
-	return value
 }
 
 // deployments returns the Deployments of config/manager by name.

@@ -94,16 +94,11 @@ func TestOptions(t *testing.T) {
 		"a long overlap alone":               {arguments: []string{"--certificate-authority=a", "--issue-certificate=b", "--authority-overlap=720h"}},
 		"an overlap that is too long":        {arguments: []string{"--certificate-authority=a", "--issue-certificate=b", "--certificate-lifetime=720h", "--authority-overlap=336h"}, want: "at least 4 times the overlap"},
 		"a negative overlap":                 {arguments: []string{"--certificate-authority=a", "--issue-certificate=b", "--authority-overlap=-1s"}, want: "--authority-overlap"},
-		"no call may wait":                   {arguments: []string{"--facade-max-waiting=0"}, want: "--facade-max-waiting:"},
-		"no caller may wait":                 {arguments: []string{"--facade-max-waiting-per-caller=-1"}, want: "--facade-max-waiting-per-caller:"},
-		"no other call may run":              {arguments: []string{"--facade-max-running=0"}, want: "--facade-max-running:"},
-		"no other call of a caller may run":  {arguments: []string{"--facade-max-running-per-caller=-1"}, want: "--facade-max-running-per-caller:"},
-		"a negative share of a namespace":    {arguments: []string{"--facade-max-waiting-per-namespace=-1"}, want: "--facade-max-waiting-per-namespace:"},
-		"a negative part of the running":     {arguments: []string{"--facade-max-running-per-namespace=-1"}, want: "--facade-max-running-per-namespace:"},
+		"no call may be in flight":           {arguments: []string{"--facade-max-in-flight=0"}, want: "--facade-max-in-flight:"},
+		"no share":                           {arguments: []string{"--facade-shares=0"}, want: "--facade-shares:"},
 		"a negative rate of a caller":        {arguments: []string{"--facade-max-rate-per-caller=-1"}, want: "--facade-max-rate-per-caller:"},
-		"a negative rate of a namespace":     {arguments: []string{"--facade-max-rate-per-namespace=-1"}, want: "--facade-max-rate-per-namespace:"},
 		"a negative share of connections":    {arguments: []string{"--facade-max-connections-per-address=-1"}, want: "--facade-max-connections-per-address:"},
-		"no bounds of callers":               {arguments: []string{"--facade-max-rate-per-caller=0", "--facade-max-rate-per-namespace=0"}},
+		"no bounds of callers":               {arguments: []string{"--facade-max-rate-per-caller=0", "--facade-shares=1"}},
 		"no connections":                     {arguments: []string{"--facade-max-connections=0"}, want: "--facade-max-connections:"},
 		"no room for a request":              {arguments: []string{"--facade-max-body-bytes=1048575"}, want: "--facade-max-body-bytes: must be at least 1048576"},
 		"a negative delay":                   {arguments: []string{"--facade-shutdown-delay=-1s"}, want: "--facade-shutdown-delay"},
@@ -137,7 +132,7 @@ func TestWithoutAuthenticationThereAreNoShares(t *testing.T) {
 		t.Fatal(err)
 	}
 	settings.facadeServer.withoutShares()
-	if got := settings.facadeServer; got.maxConnectionsPerAddress != 50 || got.calls != got.calls.Unshared() || got.calls.Running != limits.DefaultMaxRunning {
+	if got := settings.facadeServer; got.maxConnectionsPerAddress != 50 || got.calls != (limits.Limits{InFlight: limits.DefaultMaxInFlight, BodyBytes: limits.DefaultMaxBodyBytes, Shares: 1}) {
 		t.Errorf("got %+v", got)
 	}
 	if got, want := settings.facadeServer.line, (engine.WaiterLimits{PerLock: defaultLinePerLock}); got != want {

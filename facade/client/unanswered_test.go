@@ -422,7 +422,7 @@ func TestOneOfTwoReleasesThatWereRefusedFirstHasEndedTheLock(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFixtureWith(t, func(config *testfacade.Settings) { config.Server.Limits.Running = 1 })
+				f := newFixtureWith(t, func(config *testfacade.Settings) { config.Server.Limits.InFlight = 1 })
 				f.hold("k", "o")
 				end := refuse(f)
 				told := make(chan error, 2)

@@ -98,18 +98,22 @@ var (
 	running = envelopeWith(lingering, "", "")
 )
 
+// oneEach lets each caller have one call in flight.
+var oneEach = limits.Limits{InFlight: limits.DefaultShares}
+
+var limitsOfCalls = map[string]struct {
+	limits  limits.Limits
+	address string
+	status  int
+	problem string
+}{
+	"of one caller": {oneEach, anotherPort, 429, "RATE_LIMITED"},
+	"of all":        {limits.Limits{InFlight: 1}, anotherAddress, 503, "UNAVAILABLE"},
+}
+
+// A call counts while it waits, and goes on when it has the lock.
 func TestLimitsOfWaitingCalls(t *testing.T) {
-	cases := map[string]struct {
-		limits  limits.Limits
-		address string
-		status  int
-		problem string
-	}{
-		"of one caller":                    {limits.Limits{WaitingPerCaller: 1}, anotherPort, 429, "RATE_LIMITED"},
-		"of all":                           {limits.Limits{Waiting: 1}, anotherAddress, 503, "UNAVAILABLE"},
-		"of one caller rather than of all": {limits.Limits{Waiting: 1, WaitingPerCaller: 1}, anAddress, 429, "RATE_LIMITED"},
-	}
-	for name, test := range cases {
+	for name, test := range limitsOfCalls {
 		t.Run(name, func(t *testing.T) {
 			c := newCrowd(t, test.limits, nil)
 			c.hold("held", "other", 1e12)
@@ -121,14 +125,13 @@ func TestLimitsOfWaitingCalls(t *testing.T) {
 			if len(c.locks.Calls()) > 0 {
 				t.Error("a refused call asked for a lock")
 			}
-			if got := c.postFrom(test.address, envelopeWith(ping, "", locked(`{"key":"free","scope":"global",`+ttl+`,"auto_release":false}`))); got.status != 200 {
-				t.Errorf("a call that does not wait: %s", got.body)
+			if err := c.locks.Release(t.Context(), namespace, "lock:held", lock.Proof{Owner: "other"}); err != nil {
+				t.Fatal(err)
 			}
-			c.release("held", "other")
 			if got := <-c.answers; got.status != 200 {
 				t.Errorf("the call that waited: %s", got.body)
 			}
-			c.wantHeld("lock:free", "lock:held")
+			c.wantHeld("lock:held")
 			c.release("held", generated)
 			if got := c.postFrom(test.address, waiting); got.status != 200 {
 				t.Errorf("there is room again: %s", got.body)
@@ -146,17 +149,7 @@ func (f *fixture) release(key, owner string) {
 }
 
 func TestLimitsOfRunningCalls(t *testing.T) {
-	cases := map[string]struct {
-		limits  limits.Limits
-		address string
-		status  int
-		problem string
-	}{
-		"of one caller":                    {limits.Limits{RunningPerCaller: 1}, anotherPort, 429, "RATE_LIMITED"},
-		"of all":                           {limits.Limits{Running: 1}, anotherAddress, 503, "UNAVAILABLE"},
-		"of one caller rather than of all": {limits.Limits{Running: 1, RunningPerCaller: 1}, anAddress, 429, "RATE_LIMITED"},
-	}
-	for name, test := range cases {
+	for name, test := range limitsOfCalls {
 		t.Run(name, func(t *testing.T) {
 			c := newCrowd(t, test.limits, nil)
 			c.begin(anAddress, running)
@@ -175,29 +168,6 @@ func TestLimitsOfRunningCalls(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A waiting call leaves room for running calls, and runs again when it has the lock.
-func TestCallsThatWaitedRunBeyondTheLimit(t *testing.T) {
-	c := newCrowd(t, limits.Limits{Running: 1}, nil)
-	c.hold("held", "other", 1e12)
-	c.begin(anAddress, envelopeWith(lingering, "", locked(`{"key":"held","scope":"global",`+ttl+`,"block":{"value":60}}`)))
-	c.begin(anotherAddress, running)
-	if err := c.locks.Release(t.Context(), namespace, "lock:held", lock.Proof{Owner: "other"}); err != nil {
-		t.Fatal(err)
-	}
-	<-c.begun
-	c.wantRefusal(c.postFrom(anotherAddress, running), 503, "UNAVAILABLE")
-	for range 2 {
-		c.finish <- struct{}{}
-		if got := <-c.answers; got.status != 200 {
-			t.Error(got.body)
-		}
-	}
-	if got := c.postFrom(anAddress, envelopeWith(ping, "", "")); got.status != 200 {
-		t.Errorf("there is room again: %s", got.body)
-	}
-	c.wantHeld()
 }
 
 func TestWhoACallerIs(t *testing.T) {
@@ -222,7 +192,7 @@ func TestWhoACallerIs(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := newCrowd(t, limits.Limits{RunningPerCaller: 1}, test.holder)
+			c := newCrowd(t, oneEach, test.holder)
 			c.begin(test.first, running)
 			want := 200
 			if test.same {
@@ -238,7 +208,7 @@ func TestWhoACallerIs(t *testing.T) {
 }
 
 func TestRefusalsTellWhetherToRetry(t *testing.T) {
-	c := newCrowd(t, limits.Limits{Running: 1}, nil)
+	c := newCrowd(t, limits.Limits{InFlight: 1}, nil)
 	c.begin(anAddress, running)
 	got := c.postFrom(anAddress, envelopeWith(ping, "", `{"urn":"urn:cline:forrst:ext:retry"}`))
 	want := `{"allowed":true,"strategy":"exponential","after":{"value":1,"unit":"second"},"max_attempts":5}`
@@ -250,7 +220,7 @@ func TestRefusalsTellWhetherToRetry(t *testing.T) {
 }
 
 func TestNegativeLimitsAreRefused(t *testing.T) {
-	for _, negative := range []limits.Limits{{Waiting: -1}, {WaitingPerCaller: -1}, {Running: -1}, {RunningPerCaller: -1}} {
+	for _, negative := range []limits.Limits{{InFlight: -1}, {BodyBytes: -1}, {Shares: -1}, {RatePerCaller: -1}} {
 		f := newFixture(t)
 		if _, err := testfacade.New(testfacade.Settings{Locks: f.locks, Namespace: namespace, Server: server.Options{Limits: negative}}); err == nil {
 			t.Errorf("%+v: no error", negative)

@@ -112,7 +112,7 @@ func (c *call) list(ctx context.Context, request lock.PageRequest, isPaged bool)
 	list := wire.Locks{Locks: []wire.ListedLock{}}
 	for read := range maxWholePages {
 		if read > 0 {
-			if err := c.permit.Spend(c.function.cost); err != nil {
+			if _, err := c.permit.Spend(ctx, c.function.cost, 0); err != nil {
 				return wire.Locks{}, err
 			}
 		}

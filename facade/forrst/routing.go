@@ -147,7 +147,7 @@ func (c *call) routedLock(granted *v1alpha1.Lock, ttl time.Duration) *forward.Lo
 			// Many functions inside locks with short ttls would cost more than their caller may ask for. A
 			// renewal for the rest of the function is the last one.
 			if ttl == 0 {
-				if err := permit.Spend(limits.Upkeep); err != nil {
+				if _, err := permit.Spend(ctx, limits.Upkeep, 0); err != nil {
 					return nil, err
 				}
 			}

@@ -23,7 +23,7 @@ func TestAbandonedFunctionsCountAgainstTheLimits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBubble(t, &works{takes: 40 * time.Second}, func(config *testfacade.Settings) {
-					config.Server.Limits.RunningPerCaller = 1
+					config.Server.Limits.InFlight = limits.DefaultShares // One for each caller.
 				})
 				answers := b.call(lockFor("6") + test.extensions)
 				after(time.Second)

@@ -6,6 +6,9 @@ import (
 	"forrst.dev/lock-operator/lock/bodies"
 )
 
+// minBodyShare has room for a request, whatever the limit of all bodies is.
+const minBodyShare = 2 << 20
+
 // ErrTooLarge refuses a body for its size.
 var ErrTooLarge = bodies.ErrTooLarge
 
@@ -19,40 +22,21 @@ func (l *Limiter) Body(caller Caller, reader io.Reader, size int64) *Body {
 	body := &struct {
 		Body
 
-		share bodyShare
-	}{share: bodyShare{l, caller}}
-	body.Init(&body.share, reader, size)
+		room bodyRoom
+	}{room: bodyRoom{l.bodies, caller}}
+	body.Init(&body.room, reader, size)
 	return &body.Body
 }
 
-// bodyShare is the room that the bodies of a caller have.
-type bodyShare struct {
-	limiter *Limiter
-	caller  Caller
+// bodyRoom is the room that the bodies of a caller have.
+type bodyRoom struct {
+	*pool
+
+	caller Caller
 }
 
 // Take implements [bodies.Room].
-func (s *bodyShare) Take(size int64) error {
-	l := s.limiter
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	most := shares{
-		l.limits.BodyBytesPerCaller, l.limits.BodyBytesPerNamespace, l.limits.BodyBytes,
-		ErrCallerBodies, ErrNamespaceBodies, ErrBodies,
-	}
-	if err := l.check(s.caller, most, func(u usage, _ int) int { return u.bytes }, int(size)); err != nil {
-		return err
-	}
-	l.add(s.caller, usage{bytes: int(size)})
-	return nil
-}
+func (r *bodyRoom) Take(size int64) error { return r.take(r.caller, int(size), Upkeep) }
 
 // Give implements [bodies.Room].
-func (s *bodyShare) Give(size int64) {
-	if size == 0 {
-		return
-	}
-	s.limiter.mu.Lock()
-	defer s.limiter.mu.Unlock()
-	s.limiter.add(s.caller, usage{bytes: -int(size)})
-}
+func (r *bodyRoom) Give(size int64) { r.give(r.caller, int(size)) }

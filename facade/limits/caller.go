@@ -16,9 +16,8 @@ import (
 type Caller struct {
 	user    string
 	network netip.Prefix
-	// namespace is that of a service account. Whatever namespace its calls are about, they count
-	// against this one: its owner can make as many accounts as it likes, and callers cannot use up
-	// the share of a namespace that is not theirs. Empty if the caller is no service account.
+	// namespace is that of a service account, whatever namespace its calls are about: its owner can make as many accounts as it
+	// likes. Empty if the caller is no service account.
 	namespace string
 }
 
@@ -40,4 +39,13 @@ func namespaceOf(name string) string {
 	}
 	namespace, _, _ := strings.Cut(account, serviceaccount.ServiceAccountUsernameSeparator)
 	return namespace
+}
+
+// TenantOf returns whose calls take turns with each other, see [Turns]: those of the service accounts of a namespace, or those
+// of any other user.
+func TenantOf(user string) string {
+	if namespace := namespaceOf(user); namespace != "" {
+		return "namespace " + namespace
+	}
+	return user
 }

@@ -1,3 +1,4 @@
-// Package limits bounds what the façade does at a time: calls that run, calls that wait for
-// locks, and bytes of request bodies. All doors share one set of limits; it knows no protocol.
+// Package limits bounds what each caller of the façade, the service accounts of each namespace and all callers together may
+// use: calls in flight, memory for requests and answers, and what costs the API server something. All doors share one
+// [Limiter]; it knows no protocol.
 package limits

@@ -30,26 +30,26 @@ func (e *Error) Wait() time.Duration {
 	return (cmp.Or(max(0, e.RetryAfter), DefaultRetryAfter) + time.Second - 1).Truncate(time.Second)
 }
 
-// The refusals of a [Limiter].
+// Refusals, besides those of other limits of which callers have shares.
 var (
-	ErrCallerRunning    = &Error{IsCaller: true, Limit: "running_per_caller", Reason: "The caller has too many running calls"}
-	ErrNamespaceRunning = &Error{IsCaller: true, Limit: "running_per_namespace", Reason: "The service accounts of the caller's namespace have too many running calls"}
-	ErrRunning          = &Error{Limit: "running", Reason: "The lock service has too many running calls"}
-	ErrCallerWaiting    = &Error{IsCaller: true, Limit: "waiting_per_caller", Reason: "The caller has too many calls that wait for locks"}
-	ErrNamespaceWaiting = &Error{IsCaller: true, Limit: "waiting_per_namespace", Reason: "The service accounts of the caller's namespace have too many calls that wait for locks"}
-	ErrWaiting          = &Error{Limit: "waiting", Reason: "The lock service has too many calls that wait for locks"}
-	ErrCallerBodies     = &Error{IsCaller: true, Limit: "body_bytes_per_caller", Reason: "The caller has too much to read at the moment"}
-	ErrNamespaceBodies  = &Error{IsCaller: true, Limit: "body_bytes_per_namespace", Reason: "The service accounts of the caller's namespace have too much to read at the moment"}
-	ErrBodies           = &Error{Limit: "body_bytes", Reason: "The lock service has too much to read at the moment"}
-	ErrCallerLists      = &Error{IsCaller: true, Limit: "lists_per_caller", Reason: "The caller has too many lists under way"}
-	ErrNamespaceLists   = &Error{IsCaller: true, Limit: "lists_per_namespace", Reason: "The service accounts of the caller's namespace have too many lists under way"}
-	ErrLists            = &Error{Limit: "lists", Reason: "The lock service has too many lists under way"}
-	ErrCallerStreams    = &Error{IsCaller: true, Limit: "streams_per_caller", Reason: "The caller has too many streams of namespaces"}
-	ErrNamespaceStreams = &Error{IsCaller: true, Limit: "streams_per_namespace", Reason: "The service accounts of the caller's namespace have too many streams of namespaces"}
-	ErrStreams          = &Error{Limit: "streams", Reason: "The lock service has too many streams of namespaces"}
-	ErrCallerRate       = &Error{IsCaller: true, Limit: "rate_per_caller", Reason: "The caller asks too much of the API server"}
-	ErrNamespaceRate    = &Error{IsCaller: true, Limit: "rate_per_namespace", Reason: "The service accounts of the caller's namespace ask too much of the API server"}
-	ErrTurns            = &Error{IsCaller: true, Limit: "turns", Reason: "Too many calls of the caller, or of the service accounts of its namespace, wait for their turn at the API server"}
+	inFlight          = refusalsOf("in_flight", "calls in flight")
+	ErrCallerInFlight = inFlight.caller
+	ErrInFlight       = inFlight.whole
+
+	ErrCallerRate    = &Error{IsCaller: true, Limit: "rate_per_caller", Reason: "The caller asks too much of the API server"}
+	ErrNamespaceRate = &Error{IsCaller: true, Limit: "rate_per_namespace", Reason: "The service accounts of the caller's namespace ask too much of the API server"}
+	ErrTurns         = &Error{IsCaller: true, Limit: "turns", Reason: "Too many calls of the caller, or of the service accounts of its namespace, wait for their turn at the API server"}
 	// ErrDraining ends the wait of a call when the server stops.
 	ErrDraining = &Error{Limit: "stopping", Reason: "The lock service is temporarily unavailable"}
 )
+
+// refusals tell that the share of the caller, that of its namespace, or the whole of a pool is used up.
+type refusals struct{ caller, namespace, whole *Error }
+
+func refusalsOf(limit, what string) refusals {
+	return refusals{
+		caller:    &Error{IsCaller: true, Limit: limit + "_per_caller", Reason: "The caller has too many " + what},
+		namespace: &Error{IsCaller: true, Limit: limit + "_per_namespace", Reason: "The service accounts of the caller's namespace have too many " + what},
+		whole:     &Error{Limit: limit, Reason: "The lock service has too many " + what},
+	}
+}

@@ -1,31 +1,28 @@
 package limits
 
 import (
-	"cmp"
-	"container/list"
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
 )
 
-// The default rates, in calls a second. An API server of two cores makes some 100 to 400 writes a
+// DefaultRatePerCaller is in calls a second. An API server of two cores makes some 100 to 400 writes a
 // second (docs/performance.md), so one caller that does nothing but acquire and release leaves
 // others a part of even the smallest.
-const (
-	DefaultRatePerCaller    = 100
-	DefaultRatePerNamespace = 200
-)
+const DefaultRatePerCaller = 100
 
 const (
 	// burstSeconds is for how long a caller that has asked for nothing may go on at twice its rate.
 	burstSeconds = 2
 	// upkeepFactor is how many renewals and releases there may be for each other call.
 	upkeepFactor = 2
-	// maxHeldBack is how long a call is held back whose caller goes on before the time that it was told. It leaves most of
-	// the time that a request has to be read.
+	// maxHeldBack is how long a call waits for its turn at most. It leaves most of the time that a request has to be read.
 	maxHeldBack = 5 * time.Second
+	// maxBuckets bounds the memory. Who has asked for nothing for the longest time is forgotten, and begins anew.
+	maxBuckets = 1 << 16
 )
 
 // Cost is what a call costs the API server.
@@ -36,313 +33,143 @@ const (
 	Free Cost = iota
 	// Work is a request or a few: an acquire, a read, a list, a forced release.
 	Work
-	// Upkeep renews or releases what the caller holds. It has an allowance of its own: a caller
-	// whose acquires use up theirs must not lose the locks that it holds, and a release makes room
-	// for others.
+	// Upkeep renews or releases what the caller holds. It has a rate of its own: a caller whose acquires use up theirs must
+	// not lose the locks that it holds, and a release makes room for others.
 	Upkeep
 )
 
-// allowance is what a caller, or a namespace, may ask of the API server.
-type allowance struct{ work, upkeep bucket }
-
-func (a *allowance) of(cost Cost) *bucket {
-	if cost == Upkeep {
-		return &a.upkeep
-	}
-	return &a.work
-}
-
-// bucket has room for calls at a rate. It needs the mutex of the limiter.
+// bucket is the rate of the calls of a cost, of a caller or of a namespace.
 type bucket struct {
 	*rate.Limiter
 
-	// toldUntil is when the caller may try again, as a refusal has told it.
-	toldUntil time.Time
-	// turns are those of the calls that wait for room, in the order in which they came: channels
-	// that get a value when theirs is the next. None of them has taken anything yet, so one that leaves
-	// has nothing to give back.
-	turns list.List
+	refusal *Error
+	// toldUntil is when the caller may try again, in nanoseconds of Unix time, as a refusal has told it.
+	toldUntil atomic.Int64
 }
 
-// untilRoom is how long it takes until there is room for one more call after so many others.
-func (b *bucket) untilRoom(now time.Time, others int) time.Duration {
-	missing := max(0, float64(1+others)-b.TokensAt(now))
-	return time.Duration(missing / float64(b.Limit()) * float64(time.Second))
+// bucketKey is that of a caller or, if that is a namespace alone, of the namespace.
+type bucketKey struct {
+	of   Caller
+	cost Cost
 }
 
-// refuse returns the error, with the time after which the bucket has room for another call, unless that is
-// less than patience or at once.
-func (b *bucket) refuse(now time.Time, patience time.Duration, refusal *Error) error {
-	wait := b.untilRoom(now, b.turns.Len())
-	if wait == 0 || wait < patience {
+// bucketsOf returns the bucket of the caller and then that of its namespace; none where there is no rate.
+func (l *Limiter) bucketsOf(caller Caller, cost Cost) []*bucket {
+	if cost == Free || l.ratePerCaller == 0 {
 		return nil
 	}
-	refused := *refusal
-	refused.RetryAfter = wait
-	return &refused
-}
-
-// rates are the allowances of callers and namespaces. They need a mutex of their owner.
-type rates struct {
-	callers    Table[Caller, *allowance]
-	namespaces Table[string, *allowance]
-}
-
-func newRates(limits Limits) rates {
-	return rates{
-		callers:    Table[Caller, *allowance]{New: newAllowance(limits.RatePerCaller), IsIdle: isFull},
-		namespaces: Table[string, *allowance]{New: newAllowance(limits.RatePerNamespace), IsIdle: isFull},
-	}
-}
-
-func newAllowance(perSecond int) func() *allowance {
-	return func() *allowance {
-		return &allowance{work: newBucket(perSecond), upkeep: newBucket(perSecond * upkeepFactor)}
-	}
-}
-
-func newBucket(perSecond int) bucket {
-	return bucket{Limiter: rate.NewLimiter(rate.Limit(perSecond), perSecond*burstSeconds)}
-}
-
-// isFull reports whether nothing of an allowance is used, and no call waits for its turn. Such a call
-// keeps the bucket that it waits at.
-func isFull(a *allowance, now time.Time) bool {
-	return a.work.isFull(now) && a.upkeep.isFull(now)
-}
-
-func (b *bucket) isFull(now time.Time) bool {
-	return b.turns.Len() == 0 && b.TokensAt(now) >= float64(b.Burst())
-}
-
-// charge is a bucket that a call takes from, with the error that tells that it has no room.
-type charge struct {
-	*bucket
-
-	refusal *Error
-}
-
-// charges are what a call takes from.
-type charges [2]charge
-
-// charges returns the bucket of the caller and then that of its namespace. A bucket is nil if there is no rate. It needs
-// the mutex.
-func (l *Limiter) charges(caller Caller, cost Cost, now time.Time) (buckets charges) {
-	if l.limits.RatePerCaller > 0 {
-		buckets[0] = charge{l.rates.callers.Get(caller, now).of(cost), ErrCallerRate}
-	}
-	if l.limits.RatePerNamespace > 0 && caller.namespace != "" {
-		buckets[1] = charge{l.rates.namespaces.Get(caller.namespace, now).of(cost), ErrNamespaceRate}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	buckets := []*bucket{l.bucket(bucketKey{caller, cost}, l.ratePerCaller, ErrCallerRate)}
+	if caller.namespace != "" {
+		buckets = append(buckets, l.bucket(bucketKey{Caller{namespace: caller.namespace}, cost}, l.ratePerCaller*perNamespace, ErrNamespaceRate))
 	}
 	return buckets
 }
 
-// ofCaller returns the bucket that tells what the caller was told, or nil: that of the caller unless only its namespace has
-// a rate. What a namespace has used up is told to each of its callers.
-func (buckets charges) ofCaller() *bucket { return cmp.Or(buckets[0].bucket, buckets[1].bucket) }
+// bucket needs the mutex.
+func (l *Limiter) bucket(key bucketKey, perSecond int, refusal *Error) *bucket {
+	found, _ := l.buckets.Get(key)
+	if known, ok := found.(*bucket); ok {
+		return known
+	}
+	if key.cost == Upkeep {
+		perSecond *= upkeepFactor
+	}
+	added := &bucket{Limiter: rate.NewLimiter(rate.Limit(perSecond), perSecond*burstSeconds), refusal: refusal}
+	l.buckets.Add(key, added)
+	return added
+}
 
-// tell records the refusal that the caller is told.
-func (buckets charges) tell(err error, now time.Time) error {
+// pay takes one call from each of the buckets, and waits for that less than patience: of a caller that waits for its own,
+// nothing is taken from its namespace yet. The error is that of ctx, or the [*Error] of the bucket that has no room by then.
+func (l *Limiter) pay(ctx context.Context, buckets []*bucket, patience time.Duration) error {
+	now := l.clock.Now()
+	end := now.Add(patience)
+	var turns []*rate.Reservation
+	for _, each := range buckets {
+		turn := each.ReserveN(now, 1)
+		turns = append(turns, turn)
+		wait := turn.DelayFrom(now)
+		if wait == 0 {
+			continue
+		}
+		var err error
+		if wait < end.Sub(now) {
+			err = l.pause(ctx, wait)
+			now = l.clock.Now()
+		} else {
+			refused := *each.refusal
+			refused.RetryAfter = wait
+			err = &refused
+		}
+		if err != nil {
+			for _, taken := range turns {
+				taken.CancelAt(now)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// pause returns when the time has passed, or the error of ctx.
+func (l *Limiter) pause(ctx context.Context, length time.Duration) error {
+	timer := l.clock.NewTimer(length)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// tell records when a refusal tells the caller to try again.
+func (l *Limiter) tell(buckets []*bucket, err error) error {
 	if refused, ok := errors.AsType[*Error](err); ok {
-		of := buckets.ofCaller()
-		of.toldUntil = now.Add(refused.Wait())
+		buckets[0].toldUntil.Store(l.clock.Now().Add(refused.Wait()).UnixNano())
 	}
 	return err
 }
 
-// Arrive counts a call of the cost against the rates of its caller and of the caller's namespace, before anything is done for
-// it: its body is not read yet, and no right reviewed. A call that fails later has cost as much. The error is the [*Error]
-// that refuses the call, or that of ctx.
-//
-// A call that comes before the time at which a refusal has told its caller to try again waits for its turn behind the
-// other such calls, for 5 s at most, and is refused only then. A caller that goes on so is answered later and later, and has
-// as many calls begun as its rate says.
+// Arrive is [Permit.Spend] for a call of which nothing is read or reviewed yet: one that fails later has cost as much. If it comes
+// before the time at which a refusal has told its caller to try again, it waits for its turn behind the other such calls, for 5 s
+// at most, and is refused only then. So a caller that goes on has as many calls begun as its rate says, and refusals cost it time.
 //
 // MayWait says that the call may be one that waits for a lock, as its body tells. If there is no room for it, it goes on
-// without having paid, see [Permit.AwaitTurn].
+// without having paid.
 func (l *Limiter) Arrive(ctx context.Context, caller Caller, cost Cost, mayWait bool) (hasPaid bool, err error) {
-	if cost == Free {
-		return false, nil
+	buckets, start, patience := l.bucketsOf(caller, cost), l.clock.Now(), time.Duration(0)
+	isTold := len(buckets) > 0 && start.UnixNano() < buckets[0].toldUntil.Load()
+	if isTold {
+		patience = maxHeldBack
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.clock.Now()
-	buckets := l.charges(caller, cost, now)
-	err = buckets.spend(now)
-	switch {
+	switch err = l.pay(ctx, buckets, patience); {
 	case err == nil:
 		return true, nil
-	case now.Before(buckets.ofCaller().toldUntil):
-		return l.holdBack(ctx, buckets)
+	case isTold:
+		if left := l.pause(ctx, maxHeldBack-l.clock.Since(start)); left != nil {
+			return false, left
+		}
 	case mayWait:
 		return false, nil
 	}
-	return false, buckets.tell(err, now)
+	return false, l.tell(buckets, err)
 }
 
-// holdBack lets a call wait for its turn. It needs the mutex.
-func (l *Limiter) holdBack(ctx context.Context, buckets charges) (hasPaid bool, err error) {
-	waited, err := l.awaitTurn(ctx, buckets, maxHeldBack)
-	if err == nil {
-		return true, nil
-	}
-	if rest := maxHeldBack - waited; rest > 0 && ctx.Err() == nil {
-		l.pause(ctx, rest, nil)
-	}
-	if ctx.Err() != nil {
-		return false, ctx.Err()
-	}
-	return false, buckets.tell(err, l.clock.Now())
-}
+// Paid says that [Limiter.Arrive] has counted the call: the next [Permit.Spend] of this cost takes nothing.
+func (p *Permit) Paid(cost Cost) { p.paid.Store(int32(cost)) }
 
-// Paid says that [Limiter.Arrive] has counted the call: the next of Spend or AwaitTurn for this cost takes nothing.
-func (p *Permit) Paid(cost Cost) { p.paid = cost }
-
-// takePaid reports whether the call has been counted, once. It needs the mutex.
-func (p *Permit) takePaid(cost Cost) bool {
-	isPaid := p.paid == cost
-	if isPaid {
-		p.paid = Free
-	}
-	return isPaid
-}
-
-// Spend counts a call of the cost against the rates of its caller and of the caller's namespace, or
-// returns the [*Error] that refuses it and says when there is room. A nil permit allows all.
-func (p *Permit) Spend(cost Cost) error {
-	if p == nil || cost == Free {
-		return nil
+// Spend counts a call of the cost against the rates of its caller and of the caller's namespace. It waits until the rates
+// have room, if that is less than patience, and returns how long it has waited. The error is the [*Error] that says when there is
+// room, or that of ctx. A call that leaves gives back what no later one has counted on. A nil permit allows all.
+func (p *Permit) Spend(ctx context.Context, cost Cost, patience time.Duration) (waited time.Duration, err error) {
+	if p == nil || p.paid.CompareAndSwap(int32(cost), int32(Free)) {
+		return 0, nil
 	}
 	l := p.limiter
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if p.takePaid(cost) {
-		return nil
-	}
-	now := l.clock.Now()
-	buckets := l.charges(p.caller, cost, now)
-	return buckets.tell(buckets.spend(now), now)
-}
-
-// spend takes from all buckets, or from none. It needs the mutex.
-func (buckets charges) spend(now time.Time) error {
-	for _, each := range buckets {
-		if each.bucket != nil {
-			if err := each.refuse(now, 0, each.refusal); err != nil {
-				return err
-			}
-		}
-	}
-	take(buckets, now)
-	return nil
-}
-
-func take(buckets charges, now time.Time) {
-	for _, each := range buckets {
-		if each.bucket != nil {
-			each.ReserveN(now, 1)
-		}
-	}
-}
-
-// AwaitTurn is [Permit.Spend] for a call that waits for a lock anyway: it waits until the rates
-// have room, if that is less than patience, and returns how long it has waited. It needs
-// [Permit.Wait]. What follows costs nothing more, however long the call waits for the lock. The
-// error is an [*Error] or that of ctx; then the call has used nothing up. A nil permit allows all.
-func (p *Permit) AwaitTurn(ctx context.Context, cost Cost, patience time.Duration) (waited time.Duration, err error) {
-	if p == nil || cost == Free {
-		return 0, nil
-	}
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	l := p.limiter
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if p.takePaid(cost) {
-		return 0, nil
-	}
-	buckets := l.charges(p.caller, cost, l.clock.Now())
-	waited, err = l.awaitTurn(ctx, buckets, patience)
-	return waited, buckets.tell(err, l.clock.Now())
-}
-
-// awaitTurn takes from the buckets when it is the turn of the call. It needs the mutex.
-func (l *Limiter) awaitTurn(ctx context.Context, buckets charges, patience time.Duration) (waited time.Duration, err error) {
-	start := l.clock.Now()
-	if buckets.spend(start) == nil {
-		return 0, nil
-	}
-	// One after the other: of each caller one call at a time waits for room of its namespace.
-	leaveCaller, err := l.await(ctx, buckets[0], patience)
-	if err != nil {
-		return l.clock.Since(start), err
-	}
-	defer leaveCaller()
-	leaveNamespace, err := l.await(ctx, buckets[1], patience-l.clock.Since(start))
-	if err != nil {
-		return l.clock.Since(start), err
-	}
-	defer leaveNamespace()
-	now := l.clock.Now()
-	take(buckets, now)
-	return now.Sub(start), nil
-}
-
-// await waits until the bucket has room for the call and none is before it, which stays so until leave is
-// called. It needs the mutex, which it gives up while it waits; leave needs it, too.
-func (l *Limiter) await(ctx context.Context, bucket charge, patience time.Duration) (leave func(), err error) {
-	if bucket.bucket == nil {
-		return func() {}, nil
-	}
-	if err := bucket.refuse(l.clock.Now(), patience, bucket.refusal); err != nil {
-		return nil, err
-	}
-	next := make(chan struct{}, 1)
-	turn := bucket.turns.PushBack(next)
-	leave = func() {
-		bucket.turns.Remove(turn)
-		if first := bucket.turns.Front(); first != nil {
-			tell, _ := first.Value.(chan struct{})
-			select {
-			case tell <- struct{}{}:
-			default: // It was told before.
-			}
-		}
-	}
-	end := l.clock.Now().Add(patience)
-	for {
-		if err := ctx.Err(); err != nil {
-			leave()
-			return nil, err
-		}
-		now := l.clock.Now()
-		// What is before may take longer than its rate says: it may wait for its namespace.
-		wait := end.Sub(now)
-		if bucket.turns.Front() == turn {
-			room := bucket.untilRoom(now, 0)
-			if room == 0 {
-				return leave, nil
-			}
-			wait = min(wait, room)
-		}
-		if wait <= 0 {
-			leave()
-			return nil, bucket.refusal
-		}
-		l.pause(ctx, wait, next)
-	}
-}
-
-// pause gives the mutex up until the time has passed, or something is told, or ctx ends.
-func (l *Limiter) pause(ctx context.Context, wait time.Duration, told <-chan struct{}) {
-	l.mu.Unlock()
-	defer l.mu.Lock()
-	timer := l.clock.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-	case <-told:
-	case <-ctx.Done():
-	}
+	buckets, start := l.bucketsOf(p.caller, cost), l.clock.Now()
+	err = l.tell(buckets, l.pay(ctx, buckets, patience))
+	return l.clock.Since(start), err
 }

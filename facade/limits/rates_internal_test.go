@@ -3,318 +3,305 @@ package limits
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// rated is a limiter with a clock of the test.
-type rated struct {
-	*Limiter
-
-	t     *testing.T
-	clock *clocktesting.FakeClock
-}
-
-func newRated(t *testing.T, limits Limits) *rated {
-	t.Helper()
-	fake := clocktesting.NewFakeClock(time.Date(2024, 3, 15, 10, 30, 0, 0, time.UTC))
-	limiter, err := New(limits, fake)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &rated{limiter, t, fake}
-}
-
-func (r *rated) permit(caller Caller) *Permit {
-	r.t.Helper()
-	permit, err := r.Admit(caller, Work)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return permit
-}
-
 // spend returns how many calls of a caller are let through, of at most 1,000.
-func (r *rated) spend(caller Caller, cost Cost) int {
-	r.t.Helper()
-	permit := r.permit(caller)
+func (l *limited) spend(caller Caller, cost Cost) int {
+	l.t.Helper()
+	permit := l.permit(caller)
 	defer permit.Release()
 	for count := range 1000 {
-		if permit.Spend(cost) != nil {
+		if _, err := permit.Spend(l.t.Context(), cost, 0); err != nil {
 			return count
 		}
 	}
 	return 1000
 }
 
-func (r *rated) wantSpent(title string, caller Caller, cost Cost, want int) {
-	r.t.Helper()
-	if got := r.spend(caller, cost); got != want {
-		r.t.Errorf("%s: %d calls, want %d", title, got, want)
+func (l *limited) wantSpent(title string, caller Caller, cost Cost, want int) {
+	l.t.Helper()
+	if got := l.spend(caller, cost); got != want {
+		l.t.Errorf("%s: %d calls, want %d", title, got, want)
 	}
 }
 
 func TestACallerAtItsRateIsRefusedUntilThereIsRoom(t *testing.T) {
-	r := newRated(t, Limits{RatePerCaller: 4})
-	r.wantSpent("at first", worker, Work, 8)
-	err := r.permit(worker).Spend(Work)
+	l := newLimited(t, Limits{RatePerCaller: 4})
+	l.wantSpent("at first", worker, Work, 8)
+	_, err := l.permit(worker).Spend(t.Context(), Work, 0)
 	refused, ok := errors.AsType[*Error](err)
 	if !ok || !refused.IsCaller || refused.Limit != "rate_per_caller" || refused.RetryAfter != 250*time.Millisecond || refused.Wait() != time.Second {
 		t.Errorf("got %+v", err)
 	}
-	r.wantSpent("another caller", foreign, Work, 8)
-	r.wantSpent("what costs nothing", worker, Free, 1000)
-	r.clock.Step(time.Second)
-	r.wantSpent("a second later", worker, Work, 4)
-	r.clock.Step(time.Hour)
-	r.wantSpent("an hour later", worker, Work, 8)
+	l.wantSpent("another caller", foreign, Work, 8)
+	l.wantSpent("what costs nothing", worker, Free, 1000)
+	l.clock.Step(time.Second)
+	l.wantSpent("a second later", worker, Work, 4)
+	l.clock.Step(time.Hour)
+	l.wantSpent("an hour later", worker, Work, 8)
 }
 
 // A caller whose acquires are refused must not lose the locks that it holds.
 func TestAcquiresLeaveRoomForRenewalsAndReleases(t *testing.T) {
-	r := newRated(t, Limits{RatePerCaller: 4, RatePerNamespace: 4})
-	r.wantSpent("acquires", worker, Work, 8)
-	r.wantSpent("renewals and releases", worker, Upkeep, 16)
-	r.clock.Step(time.Second)
-	r.wantSpent("acquires a second later", worker, Work, 4)
-	r.wantSpent("renewals and releases a second later", worker, Upkeep, 8)
+	l := newLimited(t, Limits{RatePerCaller: 4})
+	l.wantSpent("acquires", worker, Work, 8)
+	l.wantSpent("renewals and releases", worker, Upkeep, 16)
+	l.clock.Step(time.Second)
+	l.wantSpent("acquires a second later", worker, Work, 4)
+	l.wantSpent("renewals and releases a second later", worker, Upkeep, 8)
 }
 
 func TestServiceAccountsOfANamespaceShareItsRate(t *testing.T) {
-	r := newRated(t, Limits{RatePerCaller: 4, RatePerNamespace: 6})
-	r.wantSpent("the first account", worker, Work, 8)
-	r.wantSpent("the second account", rival, Work, 4)
-	r.wantSpent("of another namespace", foreign, Work, 8)
-	r.wantSpent("a user without a namespace", person, Work, 8)
-	// What the namespace refuses does not count against the caller.
-	r.clock.Step(time.Second)
-	r.wantSpent("the first account a second later", worker, Work, 4)
-	r.wantSpent("the second account a second later", rival, Work, 2)
+	l := newLimited(t, Limits{RatePerCaller: 4})
+	l.wantSpent("the first account", worker, Work, 8)
+	l.wantSpent("the second account", rival, Work, 8)
+	l.wantSpent("the third account", third, Work, 0)
+	l.wantSpent("of another namespace", foreign, Work, 8)
+	l.wantSpent("a user without a namespace", person, Work, 8)
+	l.clock.Step(time.Second)
+	// What the namespace has refused has not counted against the caller.
+	l.wantSpent("the third account a second later", third, Work, 8)
+	l.wantSpent("the first account a second later", worker, Work, 0)
 }
 
-// A call that waits for a lock need not be refused: it waits for its turn.
-func TestCallsThatWaitTakeTurns(t *testing.T) {
-	r := newRated(t, Limits{RatePerCaller: 2})
-	r.wantSpent("at first", worker, Work, 4)
-	synctest.Test(t, func(t *testing.T) {
-		type turn struct {
-			waited time.Duration
-			err    error
-		}
-		turns := make(chan turn, 2)
-		for range 2 {
-			go func() {
-				waited, err := r.permit(worker).AwaitTurn(t.Context(), Work, time.Minute)
-				turns <- turn{waited, err}
-			}()
-		}
+// turn is what became of a call that waits for its turn.
+type turn struct {
+	waited time.Duration
+	err    error
+}
+
+// turnsOf lets calls of the caller wait for their turns, in their order.
+func (l *limited) turnsOf(ctx context.Context, caller Caller, count int, patience time.Duration) []<-chan turn {
+	var turns []<-chan turn
+	for range count {
+		came := make(chan turn, 1)
+		permit := l.permit(caller)
+		go func() {
+			waited, err := permit.Spend(ctx, Work, patience)
+			came <- turn{waited, err}
+		}()
 		synctest.Wait()
-		for _, want := range []time.Duration{500 * time.Millisecond, time.Second} {
-			r.clock.Step(500 * time.Millisecond)
-			if got := <-turns; got.err != nil || got.waited != want {
+		turns = append(turns, came)
+	}
+	return turns
+}
+
+// A call that waits for a lock need not be refused: it waits for its turn, and others come after it.
+func TestCallsThatWaitTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimited(t, Limits{RatePerCaller: 2})
+		l.wantSpent("at first", worker, Work, 4)
+		turns := l.turnsOf(t.Context(), worker, 2, time.Minute)
+		late := <-l.turnsOf(t.Context(), worker, 1, 1500*time.Millisecond)[0]
+		if refused, ok := errors.AsType[*Error](late.err); !ok || refused.RetryAfter != 1500*time.Millisecond || late.waited != 0 {
+			t.Errorf("one that cannot wait until they have had theirs: %+v", late)
+		}
+		for index, want := range []time.Duration{500 * time.Millisecond, time.Second} {
+			l.clock.Step(500*time.Millisecond - 1)
+			l.wantSpent("beside those that wait", worker, Work, 0)
+			l.clock.Step(1)
+			if got := <-turns[index]; got.err != nil || got.waited != want {
 				t.Errorf("waited %s, %v, want %s", got.waited, got.err, want)
 			}
 			synctest.Wait()
-			if len(turns) > 0 {
+			if index == 0 && len(turns[1]) > 0 {
 				t.Error("two turns at once")
 			}
 		}
 	})
 }
 
-func TestACallThatCannotWaitForItsTurnIsRefusedAtOnce(t *testing.T) {
-	r := newRated(t, Limits{RatePerCaller: 1})
-	r.wantSpent("at first", worker, Work, 2)
-	permit := r.permit(worker)
-	_, err := permit.AwaitTurn(t.Context(), Work, time.Second)
-	if refused, ok := errors.AsType[*Error](err); !ok || refused.RetryAfter != time.Second {
-		t.Errorf("got %v", err)
-	}
-	r.clock.Step(time.Second)
-	if waited, err := permit.AwaitTurn(t.Context(), Work, time.Nanosecond); waited != 0 || err != nil {
-		t.Errorf("with room: %s, %v", waited, err)
-	}
-}
-
 func TestACallThatLeavesGivesItsTurnBack(t *testing.T) {
-	r := newRated(t, Limits{RatePerCaller: 1})
-	r.wantSpent("at first", worker, Work, 2)
-	gone, leave := context.WithCancel(t.Context())
-	leave()
-	if _, err := r.permit(worker).AwaitTurn(gone, Work, time.Minute); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
-	r.clock.Step(time.Second)
-	r.wantSpent("a second later", worker, Work, 1)
-}
-
-// turnsOf lets calls of the caller wait for their turns, one after the other. Each tells when it is over.
-func (r *rated) turnsOf(ctx context.Context, caller Caller, count int, patience time.Duration) []<-chan error {
-	var turns []<-chan error
-	for range count {
-		turn := make(chan error, 1)
-		permit := r.permit(caller)
-		go func() {
-			defer permit.Release()
-			_, err := permit.AwaitTurn(ctx, Work, patience)
-			turn <- err
-		}()
-		synctest.Wait()
-		turns = append(turns, turn)
-	}
-	return turns
-}
-
-// What those who leave would have used is there for those after them, and for later calls.
-func TestCallsThatLeaveUseNothingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRated(t, Limits{RatePerCaller: 1})
-		r.wantSpent("at first", worker, Work, 2)
+		l := newLimited(t, Limits{RatePerCaller: 1})
+		l.wantSpent("at first", worker, Work, 2)
 		gone, leave := context.WithCancel(t.Context())
-		left := r.turnsOf(gone, worker, 50, time.Hour)
-		stays := r.turnsOf(t.Context(), worker, 1, time.Hour)[0]
+		left := l.turnsOf(gone, worker, 1, time.Minute)[0]
 		leave()
+		if got := <-left; !errors.Is(got.err, context.Canceled) {
+			t.Errorf("got %+v", got)
+		}
+		l.clock.Step(time.Second)
+		l.wantSpent("a second later", worker, Work, 1)
+	})
+}
+
+// The calls of one account that wait must not keep the other accounts of its namespace waiting.
+func TestACallThatWaitsForItsOwnRateTakesNothingFromItsNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimited(t, Limits{RatePerCaller: 4})
+		l.wantSpent("at first", worker, Work, 8)
+		gone, leave := context.WithCancel(t.Context())
+		l.turnsOf(gone, worker, 20, time.Hour)
+		l.wantSpent("another account", rival, Work, 8)
+		l.turnsOf(gone, third, 1, time.Hour)
+		l.clock.Step(124 * time.Millisecond)
+		if got := <-l.turnsOf(t.Context(), third, 1, time.Millisecond)[0]; got.err == nil {
+			t.Error("an account has a turn before one that waits for the namespace")
+		}
+		leave()
+	})
+}
+
+// arrival is what became of a call, and when.
+type arrival struct {
+	hasPaid bool
+	err     error
+	after   time.Duration
+}
+
+// arrive lets a call arrive, and returns what becomes of it.
+func (l *limited) arrive(ctx context.Context, caller Caller, cost Cost, mayWait bool) <-chan arrival {
+	came := make(chan arrival, 1)
+	start := l.clock.Now()
+	go func() {
+		hasPaid, err := l.Arrive(ctx, caller, cost, mayWait)
+		came <- arrival{hasPaid, err, l.clock.Since(start)}
+	}()
+	synctest.Wait()
+	return came
+}
+
+// now returns what became of a call at once.
+func (l *limited) now(came <-chan arrival) arrival {
+	l.t.Helper()
+	select {
+	case got := <-came:
+		return got
+	default:
+		l.t.Fatal("the call is held back")
+		return arrival{}
+	}
+}
+
+// tell uses up the rate of a caller, and has it told to come later.
+func (l *limited) tell(caller Caller) {
+	l.t.Helper()
+	for range 1000 {
+		if got := l.now(l.arrive(l.t.Context(), caller, Work, false)); got.err != nil {
+			return
+		}
+	}
+	l.t.Fatal("the caller is not refused")
+}
+
+// It is answered later and later, as many calls as its rate says are begun, and the others are refused only after 5 s.
+func TestACallerThatGoesOnHasItsCallsBegunAtItsRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimited(t, Limits{RatePerCaller: 2})
+		l.tell(worker)
+		const calls = 14
+		var came []<-chan arrival
+		for range calls {
+			came = append(came, l.arrive(t.Context(), worker, Work, false))
+		}
+		for range 10 {
+			l.clock.Step(500 * time.Millisecond)
+			synctest.Wait()
+		}
+		for number, each := range came {
+			got := l.now(each)
+			want := time.Duration(number+1) * 500 * time.Millisecond
+			// The tenth would have its turn after 5 s, which is not less.
+			isBegun := number < 9
+			if got.hasPaid != isBegun || (got.err == nil) != isBegun || got.after != min(want, 5*time.Second) {
+				t.Errorf("call %d: %+v, want its turn after %s, or a refusal after 5 s", number, got, want)
+			}
+		}
+	})
+}
+
+// A refusal says when to try again. From then on a call is refused at once, or begun.
+func TestACallerThatWaitsAsItWasToldIsNotHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimited(t, Limits{RatePerCaller: 2})
+		l.tell(worker)
+		l.clock.Step(time.Second)
+		for range 2 {
+			if got := l.now(l.arrive(t.Context(), worker, Work, false)); !got.hasPaid || got.err != nil {
+				t.Errorf("got %+v", got)
+			}
+		}
+		got := l.now(l.arrive(t.Context(), worker, Work, false))
+		if refused, ok := errors.AsType[*Error](got.err); !ok || !refused.IsCaller || refused.Wait() != time.Second {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+func TestNobodyElseIsHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimited(t, Limits{RatePerCaller: 2})
+		l.tell(worker)
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		l.arrive(ctx, worker, Work, false)
+		for name, caller := range map[string]Caller{"another account": rival, "another namespace": foreign, "a user": person} {
+			if got := l.now(l.arrive(t.Context(), caller, Work, false)); !got.hasPaid {
+				t.Errorf("%s: %+v", name, got)
+			}
+		}
+		if got := l.now(l.arrive(t.Context(), worker, Upkeep, false)); !got.hasPaid {
+			t.Errorf("a renewal: %+v", got)
+		}
+		if got := l.now(l.arrive(t.Context(), worker, Free, false)); got.err != nil {
+			t.Errorf("what costs nothing: %+v", got)
+		}
+	})
+}
+
+// Whether a call waits for a lock is in its body. One that may is let through, and pays when its turn comes.
+func TestACallThatMayWaitPaysLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimited(t, Limits{RatePerCaller: 1})
+		l.wantSpent("at first", worker, Work, 2)
+		l.clock.Step(time.Second)
+		if got := l.now(l.arrive(t.Context(), worker, Work, true)); !got.hasPaid {
+			t.Errorf("with room: %+v", got)
+		}
+		for range 2 { // Its caller is told nothing.
+			if got := l.now(l.arrive(t.Context(), worker, Work, true)); got.hasPaid || got.err != nil {
+				t.Errorf("without room: %+v", got)
+			}
+		}
+	})
+}
+
+func TestACallThatHasPaidIsNotCountedAgain(t *testing.T) {
+	l := newLimited(t, Limits{RatePerCaller: 1})
+	if hasPaid, err := l.Arrive(t.Context(), worker, Work, true); !hasPaid || err != nil {
+		t.Fatal(hasPaid, err)
+	}
+	permit := l.permit(worker)
+	permit.Paid(Work)
+	for _, cost := range []Cost{Upkeep, Work, Work} { // What it has paid for, and two others.
+		if _, err := permit.Spend(t.Context(), cost, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := permit.Spend(t.Context(), Work, 0); err == nil {
+		t.Error("it was not counted")
+	}
+}
+
+func TestACallThatLeavesWhileItIsHeldBackIsNotRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimited(t, Limits{RatePerCaller: 1})
+		l.tell(worker)
+		ctx, leave := context.WithCancel(t.Context())
+		var left []<-chan arrival
+		for range 10 { // Some have a turn, and some would be refused.
+			left = append(left, l.arrive(ctx, worker, Work, false))
+		}
+		leave()
+		synctest.Wait()
 		for _, each := range left {
-			if err := <-each; !errors.Is(err, context.Canceled) {
-				t.Errorf("got %v", err)
-			}
-		}
-		synctest.Wait()
-		r.clock.Step(time.Second)
-		if err := <-stays; err != nil {
-			t.Error(err)
-		}
-		r.clock.Step(time.Second)
-		r.wantSpent("a second later", worker, Work, 1)
-	})
-}
-
-func TestACallerWhoHasGoneTakesNoTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRated(t, Limits{RatePerCaller: 1})
-		gone, leave := context.WithCancel(t.Context())
-		leave()
-		if err := <-r.turnsOf(gone, worker, 1, time.Hour)[0]; !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
-		}
-		r.wantSpent("later", worker, Work, 2)
-	})
-}
-
-// Calls that wait for their namespace would otherwise go on at a bucket that no later call knows.
-func TestAnAllowanceThatIsWaitedForIsKept(t *testing.T) {
-	full := newAllowance(1)()
-	if now := time.Now(); !isFull(full, now) {
-		t.Error("an unused allowance is kept")
-	}
-	full.upkeep.turns.PushBack(make(chan struct{}))
-	if isFull(full, time.Now()) {
-		t.Error("an allowance is forgotten while a call waits for it")
-	}
-}
-
-// A caller must not have to pay for what its namespace refuses.
-func TestATurnThatTheNamespaceRefusesCostsTheCallerNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRated(t, Limits{RatePerCaller: 4, RatePerNamespace: 4})
-		r.wantSpent("another account", rival, Work, 8)
-		for range 20 {
-			if err := <-r.turnsOf(t.Context(), worker, 1, time.Nanosecond)[0]; err == nil {
-				t.Error("it had a turn")
-			}
-		}
-		gone, leave := context.WithCancel(t.Context())
-		turns := r.turnsOf(gone, worker, 3, time.Hour)
-		leave()
-		for _, each := range turns {
-			if err := <-each; !errors.Is(err, context.Canceled) {
-				t.Errorf("got %v", err)
-			}
-		}
-		synctest.Wait()
-		if tokens := r.rates.callers.entries[worker].work.TokensAt(r.clock.Now()); tokens != 8 {
-			t.Errorf("the caller has %g calls left, want 8", tokens)
-		}
-	})
-}
-
-// The calls of one caller wait in one place of their namespace, and no longer than they can.
-func TestACallWaitsNoLongerForItsTurnThanItCan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRated(t, Limits{RatePerCaller: 4, RatePerNamespace: 4})
-		r.wantSpent("another account", rival, Work, 8)
-		var others []<-chan error
-		for index := range 8 {
-			account := callerNamed(fmt.Sprint("system:serviceaccount:payments:", index))
-			others = append(others, r.turnsOf(t.Context(), account, 1, time.Hour)...)
-		}
-		first := r.turnsOf(t.Context(), worker, 1, time.Hour)[0]
-		second := r.turnsOf(t.Context(), worker, 1, 300*time.Millisecond)[0]
-		for range 3 {
-			r.clock.Step(100 * time.Millisecond)
-			synctest.Wait()
-		}
-		if refused, ok := errors.AsType[*Error](<-second); !ok || !refused.IsCaller {
-			t.Errorf("got %v", refused)
-		}
-		for range 40 {
-			r.clock.Step(100 * time.Millisecond)
-			synctest.Wait()
-		}
-		for _, each := range append(others, first) {
-			if err := <-each; err != nil {
-				t.Error(err)
+			if got := l.now(each); !errors.Is(got.err, context.Canceled) {
+				t.Errorf("got %+v", got)
 			}
 		}
 	})
-}
-
-// A call that does not wait takes nothing from those that do.
-func TestCallsThatWaitComeFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRated(t, Limits{RatePerCaller: 2})
-		r.wantSpent("at first", worker, Work, 4)
-		turn := r.turnsOf(t.Context(), worker, 1, time.Hour)[0]
-		late, err := r.permit(worker).AwaitTurn(t.Context(), Work, 600*time.Millisecond)
-		if refused, ok := errors.AsType[*Error](err); !ok || refused.RetryAfter != time.Second || late != 0 {
-			t.Errorf("one that cannot wait for its turn after that: %s, %v", late, err)
-		}
-		r.clock.SetTime(r.clock.Now().Add(499 * time.Millisecond))
-		r.wantSpent("beside one that waits", worker, Work, 0)
-		r.clock.Step(time.Millisecond)
-		if err := <-turn; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// Callers come and go, and must not be remembered for ever.
-func TestIdleAllowancesAreForgotten(t *testing.T) {
-	r := newRated(t, Limits{RatePerCaller: 1})
-	for round := range 10 {
-		for index := range 100 {
-			r.wantSpent("a new caller", callerNamed(fmt.Sprint("user ", round, " ", index)), Work, 2)
-		}
-		if round == 0 && len(r.rates.callers.entries) != 100 {
-			t.Errorf("%d of 100 are remembered that are not idle", len(r.rates.callers.entries))
-		}
-		r.clock.Step(time.Minute)
-	}
-	if left := len(r.rates.callers.entries); left > 200 {
-		t.Errorf("%d are remembered", left)
-	}
-}
-
-func TestATableIsBounded(t *testing.T) {
-	table := Table[int, *int]{New: func() *int { return new(int) }, IsIdle: func(*int, time.Time) bool { return false }}
-	for key := range maxEntries + 100 {
-		table.Get(key, time.Time{})
-	}
-	if len(table.entries) > maxEntries {
-		t.Errorf("%d entries", len(table.entries))
-	}
 }

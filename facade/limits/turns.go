@@ -1,9 +1,7 @@
 package limits
 
 import (
-	"container/list"
 	"context"
-	"maps"
 	"sync"
 	"time"
 
@@ -19,138 +17,100 @@ const (
 
 // Turns has the calls of each tenant ask the API server one after the other while several tenants do. A busy API server
 // serves whoever has most requests under way most of the time, and so it serves tenants alike. A tenant that is alone has any
-// number of calls under way. The zero value is ready with the real clock. It is safe for concurrent use.
+// number of calls under way. It is safe for concurrent use.
 type Turns struct {
-	// Clock may be set before the first use.
-	Clock clock.WithDelayedExecution
+	clock clock.WithDelayedExecution
 
 	mu sync.Mutex
 	// tenants are those that have calls, or had some lately.
-	tenants   map[string]*tenant
-	forgotten time.Time
+	tenants map[string]*tenant
 }
 
-// tenant has calls, or had some lately.
+// tenant takes turns. A channel is full while a call has the place, and serves those that wait in their order.
 type tenant struct {
-	underWay int
-	// upkeep and work are the calls that wait, in their order: channels that are closed when it is their turn.
-	upkeep, work list.List
-	last         time.Time
+	// turn is the place of the call whose turn it is, and next that of the one which waits for it beside [Upkeep].
+	turn, next chan struct{}
+	calls      int
+	last       time.Time
 }
 
-// TenantOf returns whose calls take turns with each other: those of the service accounts of a namespace, or those of any other user.
-func TenantOf(user string) string {
-	if namespace := namespaceOf(user); namespace != "" {
-		return "namespace " + namespace
+// NewTurns returns the turns of no tenant yet.
+func NewTurns(timers clock.WithDelayedExecution) *Turns {
+	return &Turns{clock: timers, tenants: map[string]*tenant{}}
+}
+
+// Begin returns when it is the turn of a call of the tenant, see [TenantOf]. It has the turn until end is called, once, or for
+// 100 ms. [Upkeep] goes before other calls, of which one at most is ahead of it: it makes room. The error is that of ctx or, after
+// 5 s, [ErrTurns]; the call must not go on then.
+func (t *Turns) Begin(ctx context.Context, name string, cost Cost) (end func(), err error) {
+	of, isAlone := t.enter(name)
+	leave := func() { t.leave(of) }
+	select {
+	case of.turn <- struct{}{}:
+	default:
+		if isAlone {
+			return leave, nil
+		}
+		if err := of.await(ctx, cost); err != nil {
+			leave()
+			return nil, err
+		}
 	}
-	return user
+	over := sync.OnceFunc(func() { <-of.turn })
+	timer := t.clock.AfterFunc(maxTurn, over)
+	return func() {
+		timer.Stop()
+		over()
+		leave()
+	}, nil
 }
 
-// Turn is that of a call. A nil one is that of a call that takes no turns.
-type Turn struct {
-	turns  *Turns
-	of     *tenant
-	timer  clock.Timer
-	isOver bool
+// await takes the turn.
+func (of *tenant) await(ctx context.Context, cost Cost) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, maxHeldBack, ErrTurns)
+	defer cancel()
+	if cost != Upkeep {
+		if err := take(ctx, of.next); err != nil {
+			return err
+		}
+		defer func() { <-of.next }()
+	}
+	return take(ctx, of.turn)
 }
 
-// Begin returns when it is the turn of a call of the tenant, until [Turn.End] or for 100 ms. [Upkeep] goes before other calls of
-// its tenant: it makes room. The error is that of ctx or, after 5 s, [ErrTurns]; the call must not go on then.
-func (t *Turns) Begin(ctx context.Context, tenant string, cost Cost) (*Turn, error) {
+func take(ctx context.Context, place chan struct{}) error {
+	select {
+	case place <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// enter counts a call of the tenant, and reports whether no other tenant asks. Of the others it forgets those that do not.
+func (t *Turns) enter(name string) (of *tenant, isAlone bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.Clock == nil {
-		t.Clock = clock.RealClock{}
-	}
-	of := t.tenant(tenant)
-	waiting, isNext := &of.work, make(chan struct{})
-	if cost == Upkeep {
-		waiting = &of.upkeep
-	}
-	place := waiting.PushBack(isNext)
-	t.next(of)
-	if err := t.await(ctx, isNext); err != nil {
-		waiting.Remove(place)
-		return nil, err
-	}
-	turn := &Turn{turns: t, of: of}
-	turn.timer = t.Clock.AfterFunc(maxTurn, turn.end)
-	return turn, nil
-}
-
-// End ends the turn, unless it is over. It is safe for concurrent use.
-func (t *Turn) End() {
-	if t != nil {
-		t.timer.Stop()
-		t.end()
-	}
-}
-
-func (t *Turn) end() {
-	t.turns.mu.Lock()
-	defer t.turns.mu.Unlock()
-	if !t.isOver {
-		t.isOver = true
-		t.of.underWay--
-		t.of.last = t.turns.Clock.Now()
-		t.turns.next(t.of)
-	}
-}
-
-// await waits for the turn. It needs the mutex, which it gives up meanwhile.
-func (t *Turns) await(ctx context.Context, isNext <-chan struct{}) error {
-	select {
-	case <-isNext:
-		return nil
-	default:
-	}
-	t.mu.Unlock()
-	timer := t.Clock.NewTimer(maxHeldBack)
-	defer timer.Stop()
-	select {
-	case <-isNext:
-	case <-timer.C():
-	case <-ctx.Done():
-	}
-	t.mu.Lock()
-	select {
-	case <-isNext:
-		return nil
-	default:
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return ErrTurns
-}
-
-// tenant returns the tenant, and forgets those that had no call lately. It needs the mutex.
-func (t *Turns) tenant(name string) *tenant {
-	now := t.Clock.Now()
-	if now.Sub(t.forgotten) >= lingerFor {
-		t.forgotten = now
-		maps.DeleteFunc(t.tenants, func(_ string, each *tenant) bool {
-			return each.underWay == 0 && each.upkeep.Len()+each.work.Len() == 0 && now.Sub(each.last) >= lingerFor
-		})
-	}
-	of := t.tenants[name]
-	if of == nil {
-		if t.tenants == nil {
-			t.tenants = map[string]*tenant{}
-		}
-		of = &tenant{last: now}
+	if of = t.tenants[name]; of == nil {
+		of = &tenant{turn: make(chan struct{}, 1), next: make(chan struct{}, 1)}
 		t.tenants[name] = of
 	}
-	return of
-}
-
-// next begins the calls whose turn it is. It needs the mutex.
-func (t *Turns) next(of *tenant) {
-	for _, waiting := range []*list.List{&of.upkeep, &of.work} {
-		for first := waiting.Front(); first != nil && (of.underWay == 0 || len(t.tenants) == 1); first = waiting.Front() {
-			isNext, _ := waiting.Remove(first).(chan struct{})
-			close(isNext)
-			of.underWay++
+	of.calls++
+	for other, each := range t.tenants {
+		switch {
+		case each == of:
+		case each.calls > 0 || t.clock.Since(each.last) < lingerFor:
+			return of, false
+		default:
+			delete(t.tenants, other)
 		}
 	}
+	return of, true
+}
+
+func (t *Turns) leave(of *tenant) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	of.calls--
+	of.last = t.clock.Now()
 }

@@ -6,12 +6,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/utils/clock"
 )
 
 // asked begins a turn in a goroutine of its own, and tells of it.
 type asked struct {
 	answered chan struct{}
-	turn     *Turn
+	end      func()
 	err      error
 	begun    time.Time
 }
@@ -20,7 +22,7 @@ func ask(ctx context.Context, turns *Turns, tenant string, cost Cost) *asked {
 	a := &asked{answered: make(chan struct{})}
 	go func() {
 		defer close(a.answered)
-		a.turn, a.err = turns.Begin(ctx, tenant, cost)
+		a.end, a.err = turns.Begin(ctx, tenant, cost)
 		a.begun = time.Now()
 	}()
 	synctest.Wait()
@@ -46,44 +48,43 @@ func (a *asked) expect(t *testing.T, what string, hasBegun bool) {
 
 func TestATenantAloneTakesNoTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := &Turns{}
+		turns := NewTurns(clock.RealClock{})
 		for range 3 {
 			call := ask(t.Context(), turns, "shop", Work)
 			call.expect(t, "a call of a tenant that is alone", true)
-			defer call.turn.End()
+			defer call.end()
 		}
 	})
 }
 
 func TestTenantsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := &Turns{}
+		turns := NewTurns(clock.RealClock{})
+		ask(t.Context(), turns, "shop", Work).end() // It counts for a while.
 		first := ask(t.Context(), turns, "payments", Work)
-		ask(t.Context(), turns, "shop", Work).turn.End() // It counts for a while.
-		second, release, third := ask(t.Context(), turns, "payments", Work), ask(t.Context(), turns, "payments", Upkeep), ask(t.Context(), turns, "payments", Work)
+		second, third, release := ask(t.Context(), turns, "payments", Work), ask(t.Context(), turns, "payments", Work), ask(t.Context(), turns, "payments", Upkeep)
 		second.expect(t, "a second call of a tenant that has one under way", false)
 		shop := ask(t.Context(), turns, "shop", Work)
 		shop.expect(t, "a call of the other tenant", true)
 
-		first.turn.End()
-		release.expect(t, "a release that came later", true)
-		second.expect(t, "a call behind a release", false)
-		release.turn.End()
-		release.turn.End() // This changes nothing.
+		first.end()
 		second.expect(t, "the call that came first", true)
-		third.expect(t, "the call behind it", false)
-		second.turn.End()
+		release.expect(t, "a release behind it", false)
+		second.end()
+		release.expect(t, "a release that came last", true)
+		third.expect(t, "a call behind a release", false)
+		release.end()
 		third.expect(t, "the last call", true)
-		third.turn.End()
-		shop.turn.End()
+		third.end()
+		shop.end()
 	})
 }
 
 func TestATurnIsNotForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := &Turns{}
+		turns := NewTurns(clock.RealClock{})
 		other := ask(t.Context(), turns, "shop", Work)
-		defer other.turn.End()
+		defer other.end()
 		start := time.Now()
 		slow := ask(t.Context(), turns, "payments", Work)
 		second := ask(t.Context(), turns, "payments", Work)
@@ -92,20 +93,20 @@ func TestATurnIsNotForLong(t *testing.T) {
 		if took := second.begun.Sub(start); took != maxTurn {
 			t.Errorf("it began after %s, want %s", took, maxTurn)
 		}
-		slow.turn.End() // Its turn was over: this is no second end.
+		slow.end() // Its turn was over: this is no second end.
 		third := ask(t.Context(), turns, "payments", Work)
 		third.expect(t, "a third call, while the second is under way", false)
-		second.turn.End()
+		second.end()
 		third.expect(t, "the third call after the second", true)
-		third.turn.End()
+		third.end()
 	})
 }
 
 func TestACallThatLeavesTakesNoTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := &Turns{}
+		turns := NewTurns(clock.RealClock{})
 		other, first := ask(t.Context(), turns, "shop", Work), ask(t.Context(), turns, "payments", Work)
-		defer other.turn.End()
+		defer other.end()
 		ctx, leave := context.WithCancel(t.Context())
 		gone, next := ask(ctx, turns, "payments", Work), ask(t.Context(), turns, "payments", Work)
 		leave()
@@ -113,16 +114,16 @@ func TestACallThatLeavesTakesNoTurn(t *testing.T) {
 		if !errors.Is(gone.err, context.Canceled) {
 			t.Errorf("a call that left got %v", gone.err)
 		}
-		first.turn.End()
+		first.end()
 		next.expect(t, "the call behind one that left", true)
-		next.turn.End()
+		next.end()
 	})
 }
 
 func TestACallThatWaitsForItsTurnTooLongIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := &Turns{}
-		defer func(other *asked) { other.turn.End() }(ask(t.Context(), turns, "shop", Work))
+		turns := NewTurns(clock.RealClock{})
+		defer func(other *asked) { other.end() }(ask(t.Context(), turns, "shop", Work))
 		// Each of these keeps its turn for as long as it may, and so the last would have to wait for longer than 5 s.
 		var calls []*asked
 		for range int(maxHeldBack/maxTurn) + 10 {
@@ -136,28 +137,30 @@ func TestACallThatWaitsForItsTurnTooLongIsRefused(t *testing.T) {
 		}
 		for _, call := range calls {
 			<-call.answered
-			call.turn.End()
+			if call.err == nil {
+				call.end()
+			}
 		}
 	})
 }
 
 func TestATenantIsAloneSoonAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := &Turns{}
-		ask(t.Context(), turns, "shop", Work).turn.End()
+		turns := NewTurns(clock.RealClock{})
+		ask(t.Context(), turns, "shop", Work).end()
 		first := ask(t.Context(), turns, "payments", Work)
 		second := ask(t.Context(), turns, "payments", Work)
 		second.expect(t, "a second call right after the other tenant", false)
 		<-time.After(2 * lingerFor)
 		third := ask(t.Context(), turns, "payments", Work)
 		third.expect(t, "a call a while after the other tenant", true)
-		first.turn.End()
-		third.turn.End()
+		first.end()
+		third.end()
 		if len(turns.tenants) != 1 {
 			t.Errorf("%d tenants are remembered", len(turns.tenants))
 		}
 		<-second.answered
-		second.turn.End()
+		second.end()
 	})
 }
 

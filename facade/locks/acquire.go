@@ -99,9 +99,12 @@ func (a *Acquisition) TTL() time.Duration { return a.request.TTL }
 // Acquire.
 func (a *Acquisition) Acquire(ctx context.Context, permit *limits.Permit, function string) (granted *v1alpha1.Lock, err error) {
 	if a.request.Wait > 0 {
-		granted, err = a.acquireWaiting(ctx, permit)
-	} else if err = permit.Spend(limits.Work); err == nil {
-		granted, err = a.ask(ctx, 0)
+		err = permit.Wait(ctx, func(ctx context.Context) (err error) {
+			granted, err = a.payAndAsk(ctx, permit)
+			return err
+		})
+	} else {
+		granted, err = a.payAndAsk(ctx, permit)
 	}
 	return a.ended(ctx, function, granted, err)
 }
@@ -128,29 +131,24 @@ func endOf(err error) observe.Acquired {
 	return observe.EndOf(err)
 }
 
-// acquireWaiting is Acquire for a request that waits. The time until the rate of the caller has room
-// is a part of its wait.
-func (a *Acquisition) acquireWaiting(ctx context.Context, permit *limits.Permit) (granted *v1alpha1.Lock, err error) {
-	err = permit.Wait(ctx, func(ctx context.Context) error {
-		waited, err := permit.AwaitTurn(ctx, limits.Work, a.request.Wait)
-		if err != nil {
-			return err
-		}
-		granted, err = a.ask(ctx, waited)
-		return err
-	})
-	return granted, err
+// payAndAsk asks for the lock when the rate of the caller has room. The time until then is a part of the wait.
+func (a *Acquisition) payAndAsk(ctx context.Context, permit *limits.Permit) (*v1alpha1.Lock, error) {
+	waited, err := permit.Spend(ctx, limits.Work, a.request.Wait)
+	if err != nil {
+		return nil, err
+	}
+	return a.ask(ctx, waited)
 }
 
 // ask asks for the lock, if the object that the caller names exists. Either costs the API server a
 // request. Waited is how much of the wait is over.
 func (a *Acquisition) ask(ctx context.Context, waited time.Duration) (granted *v1alpha1.Lock, err error) {
 	if a.request.Wait == 0 { // One that waits costs a write when the lock is free, by its place in line.
-		turn, err := a.locks.turn(ctx, a.caller, limits.Work)
+		endTurn, err := a.locks.turn(ctx, a.caller, limits.Work)
 		if err != nil {
 			return nil, err
 		}
-		defer turn.End()
+		defer endTurn()
 	}
 	if a.named != nil {
 		if err := a.checkNamed(ctx); err != nil {

@@ -96,7 +96,7 @@ func TestEachChunkOfAPageCountsAgainstTheRate(t *testing.T) {
 	pages := &longPages{Backend: locktest.New(), underWay: func() {}}
 	l, caller := newLocks(t, pages)
 	permit := poorPermit(t, 8)
-	if err := permit.Spend(limits.Work); err != nil { // As the doors do for each call.
+	if _, err := permit.Spend(t.Context(), limits.Work, 0); err != nil { // As the doors do for each call.
 		t.Fatal(err)
 	}
 	if _, err := l.ListPage(t.Context(), caller, permit, lock.PageRequest{Limit: 1}); err != nil || pages.chunks != 8 {
@@ -120,7 +120,7 @@ func TestAListCountsWhileItIsUnderWay(t *testing.T) {
 	if _, err := l.ListPage(t.Context(), caller, permit, lock.PageRequest{Limit: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if !errors.Is(refused, limits.ErrCallerLists) || depth != 2 {
+	if limit, ok := errors.AsType[*limits.Error](refused); !ok || limit.Limit != "lists_per_caller" || depth != 2 {
 		t.Errorf("%d lists under way, %v", depth, refused)
 	}
 	if _, err := l.ListPage(t.Context(), caller, permit, lock.PageRequest{Limit: 1}); err != nil {

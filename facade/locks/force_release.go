@@ -49,10 +49,10 @@ func (r *ForcedRelease) LimitToGrant(fencingToken int64) { r.precondition.Fencin
 // Release ends the lock of any holder on behalf of the caller, and records the reason, see
 // [lock.Backend].
 func (r *ForcedRelease) Release(ctx context.Context) error {
-	turn, err := r.locks.turn(ctx, r.caller, limits.Work)
+	endTurn, err := r.locks.turn(ctx, r.caller, limits.Work)
 	if err != nil {
 		return err
 	}
-	defer turn.End()
+	defer endTurn()
 	return r.locks.backend.ForceRelease(lock.ContextWithUser(ctx, r.caller.Holder()), r.caller.Namespace, r.key, r.reason, r.precondition)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/access"
@@ -57,7 +58,7 @@ func New(options Options) (*Locks, error) {
 	}
 	return &Locks{
 		backend: options.Backend, limits: options.Limits, holders: options.Holders, logger: options.Logger,
-		turns: &limits.Turns{},
+		turns: limits.NewTurns(clock.RealClock{}),
 		count: func(observe.Acquired) {},
 	}, nil
 }
@@ -72,9 +73,9 @@ func (l *Locks) Through(door string, count func(observe.Acquired)) *Locks {
 
 // turn waits until a call of the caller may ask the API server, see [limits.Turns]. What is stamped is stamped afterwards.
 // Callers that are not authenticated are not told apart.
-func (l *Locks) turn(ctx context.Context, caller *access.Caller, cost limits.Cost) (*limits.Turn, error) {
+func (l *Locks) turn(ctx context.Context, caller *access.Caller, cost limits.Cost) (end func(), err error) {
 	if !caller.IsAuthenticated {
-		return nil, nil //nolint:nilnil // A nil turn is none.
+		return func() {}, nil
 	}
 	return l.turns.Begin(ctx, limits.TenantOf(caller.Holder()), cost)
 }
@@ -102,21 +103,21 @@ func (l *Locks) PrepareRenew(caller *access.Caller, key v1alpha1.FullKey, claim 
 
 // Renew replaces the remaining time of a lock of the caller by a whole ttl, see [lock.Backend].
 func (r *Renewal) Renew(ctx context.Context) (*v1alpha1.Lock, error) {
-	turn, err := r.locks.turn(ctx, r.caller, limits.Upkeep)
+	endTurn, err := r.locks.turn(ctx, r.caller, limits.Upkeep)
 	if err != nil {
 		return nil, err
 	}
-	defer turn.End()
+	defer endTurn()
 	return r.locks.backend.Renew(ctx, r.caller.Namespace, r.key, r.claim.proof(r.caller), r.ttl)
 }
 
 // Release ends a lock of the caller, see [lock.Backend].
 func (l *Locks) Release(ctx context.Context, caller *access.Caller, key v1alpha1.FullKey, claim Claim) error {
-	turn, err := l.turn(context.WithoutCancel(ctx), caller, limits.Upkeep) // As the backend's goes on when the caller has gone.
+	endTurn, err := l.turn(context.WithoutCancel(ctx), caller, limits.Upkeep) // As the backend's goes on when the caller has gone.
 	if err != nil {
 		return err
 	}
-	defer turn.End()
+	defer endTurn()
 	return l.backend.Release(ctx, caller.Namespace, key, claim.proof(caller))
 }
 
@@ -154,11 +155,11 @@ func (l *Locks) releaseAfter(ctx context.Context, function string, caller *acces
 // GetWithOwner returns a lock that is held, with its owner token, to any caller; otherwise
 // the error matches [lock.ErrNotHeld].
 func (l *Locks) GetWithOwner(ctx context.Context, caller *access.Caller, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
-	turn, err := l.turn(ctx, caller, limits.Work)
+	endTurn, err := l.turn(ctx, caller, limits.Work)
 	if err != nil {
 		return nil, err
 	}
-	defer turn.End()
+	defer endTurn()
 	return l.backend.Get(ctx, caller.Namespace, key)
 }
 
@@ -186,12 +187,15 @@ func (l *Locks) ListPage(ctx context.Context, caller *access.Caller, permit *lim
 		return lock.Page{}, err
 	}
 	defer end()
-	turn, err := l.turn(ctx, caller, limits.Work)
+	endTurn, err := l.turn(ctx, caller, limits.Work)
 	if err != nil {
 		return lock.Page{}, err
 	}
-	defer turn.End()
-	request.MayReadMore = func() bool { return permit.Spend(limits.Work) == nil }
+	defer endTurn()
+	request.MayReadMore = func() bool {
+		_, err := permit.Spend(ctx, limits.Work, 0)
+		return err == nil
+	}
 	if pager, ok := l.backend.(lock.Pager); ok {
 		page, err = pager.ListPage(ctx, caller.Namespace, request)
 	} else {

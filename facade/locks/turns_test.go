@@ -70,9 +70,13 @@ func TestCallsOfTenantsTakeTurns(t *testing.T) {
 	}
 	operations := map[string]func(context.Context, *locks.Locks, *access.Caller) error{
 		"acquire": func(ctx context.Context, l *locks.Locks, caller *access.Caller) error {
+			permit, err := admit()
+			if err != nil {
+				return err
+			}
 			acquisition, err := l.Prepare(caller, aMinute, true)
 			if err == nil {
-				_, err = acquisition.Acquire(ctx, nil, "f")
+				_, err = acquisition.Acquire(ctx, permit, "f")
 			}
 			return err
 		},

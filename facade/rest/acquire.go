@@ -79,7 +79,7 @@ func (c *call) acquireOrFind(requested *acquisition) (*v1alpha1.Lock, error) {
 // lookBefore looks for a grant before the call waits.
 func (c *call) lookBefore(requested *acquisition) (*v1alpha1.Lock, error) {
 	// The look is a read of its own.
-	if err := c.permit.Spend(limits.Work); err != nil {
+	if _, err := c.permit.Spend(c.request.Context(), limits.Work, 0); err != nil {
 		return nil, err
 	}
 	return c.findOwn(c.request.Context(), requested, lock.ErrHeld)

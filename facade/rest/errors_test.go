@@ -49,8 +49,8 @@ func TestAnswersToErrorsOfPackageLock(t *testing.T) {
 		"lapsed":                {fmt.Errorf("acquire: %w", rules.Lapsed(time.Millisecond)), 400, "invalid-request", ""},
 		"no namespace":          {fmt.Errorf("acquire: %w: the namespace does not exist", lock.ErrInvalid), 400, "invalid-request", ""},
 		"unavailable":           {fmt.Errorf("acquire: %w: secret cause", lock.ErrUnavailable), 503, "unavailable", "1"},
-		"of a limit":            {limits.ErrWaiting, 503, "unavailable", "1"},
-		"of the caller's limit": {limits.ErrCallerWaiting, 429, "too-many-calls", "1"},
+		"of a limit":            {limits.ErrInFlight, 503, "unavailable", "1"},
+		"of the caller's limit": {limits.ErrCallerInFlight, 429, "too-many-calls", "1"},
 		"unexpected":            {errors.New("secret cause"), 500, "internal-error", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

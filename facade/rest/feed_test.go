@@ -146,7 +146,7 @@ func TestViewersShareAFeed(t *testing.T) {
 	f := newFixture(t, func(s *testfacade.Settings) { s.Locks = streams })
 	ctx, cancel := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
-	recorders := make([]*httptest.ResponseRecorder, 100)
+	recorders := make([]*httptest.ResponseRecorder, limits.MaxStreams/limits.DefaultShares)
 	for i := range recorders {
 		recorders[i] = httptest.NewRecorder()
 		request := httptest.NewRequestWithContext(ctx, http.MethodGet, feed, http.NoBody)
@@ -209,7 +209,7 @@ func testAStreamEnds(t *testing.T, path string) {
 	for name, refusal := range map[string]error{
 		"withdrawn": lock.ErrForbidden,
 		// Or else a caller goes on by asking about so many rights that no review is left for this one.
-		"not known by the caller's own doing": limits.ErrCallerRunning,
+		"not known by the caller's own doing": limits.ErrCallerInFlight,
 	} {
 		t.Run(name, func(t *testing.T) { testAStreamEndsBy(t, path, refusal) })
 	}

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/test/support/testfacade"
@@ -48,13 +49,14 @@ func TestTheLimitsOfStreams(t *testing.T) {
 			t.Errorf("Retry-After: %s", got.header.Get("Retry-After"))
 		}
 	}
-	f.open(ctx, &ended, 100, "caller0")
+	const ofCaller = limits.MaxStreams / limits.DefaultShares
+	f.open(ctx, &ended, ofCaller, "caller0")
 	refused("caller0", http.StatusTooManyRequests, "too-many-calls")
 	f.watch(report+"?watch=true", "User", "caller0").wantSync("0")
-	for i := 1; i < 10; i++ {
-		f.open(ctx, &ended, 100, fmt.Sprintf("caller%d", i))
+	for i := 1; i < limits.DefaultShares; i++ {
+		f.open(ctx, &ended, ofCaller, fmt.Sprintf("caller%d", i))
 	}
-	refused("caller10", http.StatusServiceUnavailable, "unavailable")
+	refused("one more caller", http.StatusServiceUnavailable, "unavailable")
 	cancel()
 	ended.Wait()
 	f.watch(allLocks+"?watch=true", "User", "caller0").wantSync("0")

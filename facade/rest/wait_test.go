@@ -214,13 +214,13 @@ func TestAnAcquireWhoseClientHasGoneLeaksNoLock(t *testing.T) {
 
 func TestLimitsOfCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, func(s *testfacade.Settings) { s.Server.Limits = limits.Limits{WaitingPerCaller: 1} })
+		f := newFixture(t, func(s *testfacade.Settings) { s.Server.Limits = limits.Limits{InFlight: limits.DefaultShares} })
 		f.acquire(report, ofSixty)
 		waits := f.beginPost(waiting, "User", "bob")
 		f.awaitQueue(1)
 		f.do(http.MethodPost, report, waiting, "User", "bob").want(http.StatusTooManyRequests, "too-many-calls")
 		f.do(http.MethodGet, report+"?watch=true", "", "User", "bob").want(http.StatusTooManyRequests, "too-many-calls")
-		f.do(http.MethodPost, report, ofSixty, "User", "bob").want(http.StatusLocked, "lock-held")
+		f.do(http.MethodPost, report, ofSixty, "User", "carol").want(http.StatusLocked, "lock-held")
 		f.Limiter().Drain()
 		(<-waits).want(http.StatusServiceUnavailable, "unavailable")
 	})

@@ -52,8 +52,7 @@ type total struct {
 
 func (s *Server) totals() []total {
 	return []total{
-		{"running", func() time.Duration { running, _ := s.limiter.Full(); return running }},
-		{"waiting", func() time.Duration { _, waiting := s.limiter.Full(); return waiting }},
+		{"running", s.limiter.Saturated},
 	}
 }
 

@@ -149,9 +149,9 @@ func (q *request) authenticate(caller limits.Caller) error {
 	case q.isAuthenticated:
 		return nil
 	case t.callers[caller] >= t.maxPerCaller:
-		return limits.ErrCallerRunning
+		return limits.ErrCallerInFlight
 	case q.isEnding, t.authenticated >= t.max:
-		return limits.ErrRunning
+		return limits.ErrInFlight
 	}
 	q.leave()
 	q.caller, q.isAuthenticated, q.release = caller, true, q.of.Hold(true)

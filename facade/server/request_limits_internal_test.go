@@ -281,7 +281,7 @@ func TestRequestsWithoutACallerTakeNoPlacesOfOthers(t *testing.T) {
 		}
 		err := call.authenticate(limits.CallerOf(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody), name))
 		if number == 4 {
-			if !errors.Is(err, limits.ErrRunning) {
+			if !errors.Is(err, limits.ErrInFlight) {
 				t.Errorf("beyond the limit: %v", err)
 			}
 			call.finish()
@@ -297,7 +297,7 @@ func TestRequestsWithoutACallerTakeNoPlacesOfOthers(t *testing.T) {
 	}
 	first := authenticated[0]
 	beyond := b.begin(of, nil)
-	if err := beyond.authenticate(first.caller); !errors.Is(err, limits.ErrCallerRunning) {
+	if err := beyond.authenticate(first.caller); !errors.Is(err, limits.ErrCallerInFlight) {
 		t.Errorf("beyond the share of a caller: %v", err)
 	}
 	// One that waits leaves room.

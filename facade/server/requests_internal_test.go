@@ -25,7 +25,7 @@ func TestARequestThatEndsIsNotAuthenticated(t *testing.T) {
 			ended := b.begin(open(b, honest), &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()})
 			b.clock.Step(unauthenticatedGrace)
 			b.begin(b.open(hostile), nil)
-			if err := ended.authenticate(limits.Caller{}); !errors.Is(err, limits.ErrRunning) {
+			if err := ended.authenticate(limits.Caller{}); !errors.Is(err, limits.ErrInFlight) {
 				t.Errorf("it is authenticated: %v", err)
 			}
 			ended.finish()

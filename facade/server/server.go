@@ -29,7 +29,7 @@ const (
 	DefaultDrainTimeout = 20 * time.Second
 	// DefaultMaxConnections has room for as many calls as may wait for locks by default,
 	// each on a connection of its own, and for those that run.
-	DefaultMaxConnections = limits.DefaultMaxWaiting + limits.DefaultMaxRunning
+	DefaultMaxConnections = limits.DefaultMaxInFlight
 	// CleanupTimeout is how long what was cut short may take to release its locks.
 	CleanupTimeout = 5 * time.Second
 	// LingerTimeout is how long a server that has stopped waits for clients to read their answers, and to end their

@@ -136,7 +136,7 @@ var (
 	}
 	FacadeRefusedCalls = Definition{
 		Name: "lock_operator_facade_refused_calls_total", Type: Counter, Labels: []string{"door", "limit"}, By: Facade,
-		Values: map[string]string{"limit": "`running`, `waiting`, `body_bytes`, `lists` or `streams`, each also with `_per_caller` and `_per_namespace`; " +
+		Values: map[string]string{"limit": "`in_flight`, `body_bytes`, `lists` or `streams`, each also with `_per_caller` and `_per_namespace`; " +
 			"`rate_per_caller`, `rate_per_namespace`; `turns`; `reviews`; `auth_failures`; `stopping`"},
 		Help: "Calls that were refused for a limit.",
 	}
@@ -198,10 +198,10 @@ var (
 // LimitUsage tells how much of each limit is used.
 var LimitUsage = Definition{
 	Name: "lock_operator_limit_usage_ratio", Type: Gauge, Labels: []string{"limit"}, By: Bounded,
-	Values: map[string]string{"limit": "façade, of all callers together: `running`, `waiting`, `connections`, `body_bytes`, `lists`, `streams`; " +
+	Values: map[string]string{"limit": "façade, of all callers together: `in_flight`, `connections`, `body_bytes`, `lists`, `streams`; " +
 		"`line_per_lock`, `line_per_namespace`, `line_per_caller`: of the lock, the namespace and the caller with the most that wait; " +
 		"webhook: `webhook_connections`, `webhook_memory`; `locks_per_namespace`, `jobs_per_namespace`: of the fullest namespace; every process: `audit_buffer`"},
-	Help: "How much of a limit is used now, from 0 to 1; 0 also for one that is not set. Rates, and the shares of a caller, a namespace or an address that are not named here, have none: refusals show them. Running calls may exceed theirs: one that has waited for its lock goes on. So may lines: a caller that another replica has let wait keeps its place when its line moves.",
+	Help: "How much of a limit is used now, from 0 to 1; 0 also for one that is not set. Rates, and the shares of a caller, a namespace or an address that are not named here, have none: refusals show them. Lines may exceed theirs: a caller that another replica has let wait keeps its place when its line moves.",
 }
 
 // WatchClosed tells of the watch of locks.

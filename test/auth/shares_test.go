@@ -109,7 +109,7 @@ func (t *tenant) awaitAccess(ctx context.Context) {
 var _ = Describe("A façade with several tenants", func() {
 	It("refuses a tenant that asks for more than its rate, and no other one", func(ctx context.Context) {
 		const perSecond, quietCycles, loudLoops = 10, 10, 8
-		facade := startReplica(ctx, fmt.Sprint("--facade-max-rate-per-caller=", perSecond), fmt.Sprint("--facade-max-rate-per-namespace=", perSecond))
+		facade := startReplica(ctx, fmt.Sprint("--facade-max-rate-per-caller=", perSecond))
 		quiet, loud := newTenant(ctx, facade), newTenant(ctx, facade)
 		quiet.awaitAccess(ctx)
 		loud.awaitAccess(ctx)

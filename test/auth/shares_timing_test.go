@@ -44,7 +44,7 @@ var _ = Describe("A façade with several tenants under load", Label("timing"), f
 	// the API server, and one takes many seconds.
 	It("leaves a tenant its fair share while another one asks for a hundred times as much", func(ctx context.Context) {
 		const quietRate, length = 4, 10 * time.Second
-		facade := startReplica(ctx, "--facade-max-rate-per-caller=20", "--facade-max-rate-per-namespace=20")
+		facade := startReplica(ctx, "--facade-max-rate-per-caller=20")
 		quiet, loud := newTenant(ctx, facade), newTenant(ctx, facade)
 		quiet.awaitAccess(ctx)
 		loud.awaitAccess(ctx)

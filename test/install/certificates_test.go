@@ -292,7 +292,7 @@ func (i *issuing) launch(ctx context.Context, process string) {
 	case facade:
 		arguments = append(arguments, "--facade-bind-address="+i.ports[process], "--facade-shutdown-delay=0s", "--facade-max-block=10m",
 			// The load is one caller's.
-			"--facade-max-rate-per-caller=0", "--facade-max-rate-per-namespace=0",
+			"--facade-max-rate-per-caller=0",
 			"--facade-tls-cert-file="+filepath.Join(i.volumes[facade], "tls.crt"), "--facade-tls-key-file="+filepath.Join(i.volumes[facade], "tls.key"))
 		arguments = append(arguments, i.peersFlags(process)...)
 	case webhook:

@@ -27,7 +27,7 @@ webhook:
 guards: {enabled: true}
 lockPolicies: {enabled: true}
 facade:
-  extraArgs: [--facade-max-rate-per-caller=100000, --facade-max-rate-per-namespace=100000]
+  extraArgs: [--facade-max-rate-per-caller=100000]
 `
 
 func TestInstallation(t *testing.T) {

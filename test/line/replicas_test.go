@@ -105,10 +105,9 @@ func (i *installation) start(ctx context.Context) {
 		"--components=facade", "--metrics-bind-address="+started.metrics, "--audit-log=", "--leader-election-namespace="+system,
 		"--facade-bind-address="+started.address, "--facade-tls-cert-file="+i.path("tls.crt"), "--facade-tls-key-file="+i.path("tls.key"),
 		"--facade-audiences="+audience, "--facade-shutdown-delay=1s", "--facade-max-block=1h",
-		"--facade-max-rate-per-caller=0", "--facade-max-rate-per-namespace=0",
-		"--facade-max-waiting-per-caller=10000", "--facade-max-waiting-per-namespace=10000", "--facade-max-connections-per-address=10000",
+		"--facade-max-rate-per-caller=0", "--facade-shares=1", "--facade-max-connections-per-address=10000",
 		"--facade-max-line-per-lock=0", "--facade-max-line-per-namespace=0", "--facade-max-line-per-caller=0",
-		"--controllers-user=system:serviceaccount:"+system+":"+controllers, "--facade-max-running-per-caller=1000", "--facade-max-running-per-namespace=1000",
+		"--controllers-user=system:serviceaccount:"+system+":"+controllers,
 		"--peers-bind-address="+started.peers, "--peers-service="+account, "--peers-file="+i.path("members"), "--peers-replica="+started.name,
 		"--peers-token-file="+i.path("token"), "--peers-authority-file="+i.path("tls.crt"))
 	i.all = append(i.all, started)

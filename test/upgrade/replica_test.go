@@ -81,8 +81,8 @@ func (i *installation) start(ctx context.Context, from *release, component strin
 			flags = append(flags, i.peersFlags(ctx, started, peersAddress)...)
 		}
 		// The clients of the test call as fast as they are answered.
-		flags = append(flags, "--facade-max-rate-per-caller=0", "--facade-max-rate-per-namespace=0",
-			"--facade-bind-address="+started.address,
+		flags = append(flags, from.known("--facade-max-rate-per-caller=0", "--facade-max-rate-per-namespace=0")...)
+		flags = append(flags, "--facade-bind-address="+started.address,
 			"--facade-tls-cert-file="+filepath.Join(i.folders[facade], "tls.crt"), "--facade-tls-key-file="+filepath.Join(i.folders[facade], "tls.key"))
 	case webhook:
 		client := environment.WebhookClient()

@@ -41,7 +41,7 @@ func startFacade(ctx context.Context, program, kubeconfig string, authentication
 	f := &Facade{Address: address, Command: exec.Command(program, append([]string{
 		"--components=facade", "--kubeconfig=" + kubeconfig, "--leader-election-namespace=forrst-system",
 		"--facade-bind-address=" + address, "--health-probe-bind-address=0", "--metrics-bind-address=0", "--facade-shutdown-delay=0s",
-		"--facade-max-rate-per-caller=0", "--facade-max-rate-per-namespace=0", "--max-locks-per-namespace=0",
+		"--facade-max-rate-per-caller=0", "--max-locks-per-namespace=0",
 	}, authentication...)...)}
 	f.Command.Env, f.Command.Stderr = append(os.Environ(), environment...), log
 	f.Command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

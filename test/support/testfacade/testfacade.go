@@ -55,7 +55,7 @@ func NewWithDoor(settings Settings) (*server.Server, *forrst.Handler, error) {
 	}
 	if settings.Access == nil && settings.Server.Limits == (limits.Limits{}) {
 		// As with --facade-auth=none: callers are not told apart.
-		settings.Server.Limits = limits.Limits{}.Unshared()
+		settings.Server.Limits = limits.Limits{Shares: 1}
 		settings.Server.MaxConnectionsPerAddress = cmp.Or(settings.Server.MaxConnections, server.DefaultMaxConnections)
 	}
 	control, err := access.New(access.Options{Access: settings.Access, Namespace: settings.Namespace, Clock: settings.Clock})
