@@ -145,7 +145,7 @@ func (d *twoDoors) awaitForrst() { <-d.forrstWaits }
 
 func TestACallerThatIsAtItsLimitAtOneDoorIsRefusedAtTheOther(t *testing.T) {
 	t.Run("Forrst first", func(t *testing.T) {
-		d := openTwoDoors(t, limits.Limits{WaitingPerCaller: 1})
+		d := openTwoDoors(t, limits.Limits{InFlight: limits.DefaultShares})
 		waits := d.begin(d.postForrst)
 		d.awaitForrst()
 		if status := d.postSecond(); status != http.StatusTooManyRequests {
@@ -158,7 +158,7 @@ func TestACallerThatIsAtItsLimitAtOneDoorIsRefusedAtTheOther(t *testing.T) {
 		}
 	})
 	t.Run("the second door first", func(t *testing.T) {
-		d := openTwoDoors(t, limits.Limits{WaitingPerCaller: 1})
+		d := openTwoDoors(t, limits.Limits{InFlight: limits.DefaultShares})
 		waits := d.begin(d.postSecond)
 		<-d.second.waiting
 		if status := d.postForrst(); status != http.StatusTooManyRequests {
