@@ -1,16 +1,17 @@
 package rest_test
 
 import (
+	"bufio"
 	"context"
-	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
-// TestACallKeepsItsConnection opens another connection of the address, which has one place.
+// TestACallKeepsItsConnection opens another connection of the address, which has one place, during a stream.
 func TestACallKeepsItsConnection(t *testing.T) {
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -28,42 +29,35 @@ func TestACallKeepsItsConnection(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	var connections []net.Conn
-	client := &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, kind, address string) (net.Conn, error) {
-			connection, err := new(net.Dialer).DialContext(ctx, kind, address)
-			connections = append(connections, connection)
-			return connection, err
-		},
-	}}
-	t.Cleanup(client.CloseIdleConnections)
-	call := func() {
-		t.Helper()
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener.Addr().String()+allLocks, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := client.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.Copy(io.Discard, response.Body)
-		_ = response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			t.Errorf("status %d", response.StatusCode)
-		}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener.Addr().String()+report+"?watch=true", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
 	}
-	call()
+	client := &http.Client{Transport: &http.Transport{}}
+	response, err := client.Do(request)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("got %v, %v", response, err)
+	}
+	t.Cleanup(func() { _ = response.Body.Close() })
+	events := bufio.NewScanner(response.Body)
+	await := func(name string) {
+		t.Helper()
+		for events.Scan() {
+			if events.Text() == "event: "+name {
+				return
+			}
+		}
+		t.Fatalf("the stream ended before %q: %v", name, events.Err())
+	}
+	await("sync")
 	another, err := new(net.Dialer).DialContext(t.Context(), "tcp", listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = another.Close() }()
-	if _, err := another.Read(make([]byte, 1)); err == nil {
-		t.Error("another connection of the address was opened")
+	if _, err := another.Read(make([]byte, 1)); err == nil || strings.Contains(err.Error(), "timeout") {
+		t.Errorf("another connection of the address was opened: %v", err)
 	}
-	call()
-	if len(connections) != 1 {
-		t.Errorf("%d connections were needed", len(connections))
-	}
+	f.acquire(report, `{"ttl_seconds":60}`)
+	await("acquired")
 }

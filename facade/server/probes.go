@@ -52,7 +52,7 @@ type total struct {
 
 func (s *Server) totals() []total {
 	return []total{
-		{"running", s.limiter.Saturated},
+		{"in_flight", s.limiter.Saturated},
 	}
 }
 

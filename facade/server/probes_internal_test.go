@@ -45,8 +45,8 @@ func TestSaturationIsToldAndDoesNotEndReadiness(t *testing.T) {
 	fake.Step(saturatedAfter - time.Millisecond)
 	want("for a moment", http.StatusOK, "ok")
 	fake.Step(time.Millisecond)
-	want("for some seconds", http.StatusServiceUnavailable, "saturated: running")
-	exposed := exposition.Of(&metric.FacadeSaturated, `lock_operator_facade_saturated_seconds{limit="running"} 3
+	want("for some seconds", http.StatusServiceUnavailable, "saturated: in_flight")
+	exposed := exposition.Of(&metric.FacadeSaturated, `lock_operator_facade_saturated_seconds{limit="in_flight"} 3
 `)
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(exposed), metric.FacadeSaturated.Name); err != nil {
 		t.Error(err)

@@ -167,7 +167,7 @@ var (
 	}
 	FacadeSaturated = Definition{
 		Name: "lock_operator_facade_saturated_seconds", Type: Gauge, Labels: []string{"limit"}, By: Facade,
-		Values: map[string]string{"limit": "`running`, `waiting`"},
+		Values: map[string]string{"limit": "`in_flight`"},
 		Help:   "For how long a limit of all callers together has been used up; 0 if it is not.",
 	}
 	FacadePeers = Definition{
