@@ -156,7 +156,8 @@ func TestAConnectionThatIsHeldStays(t *testing.T) {
 	p := newPort(t, Options{Max: 2})
 	one, other := p.open("1"), p.open("1")
 	release, releaseAgain := one.Hold(false), one.Hold(true)
-	defer other.Hold(true)()
+	releaseOther := other.Hold(true)
+	defer releaseOther()
 	if p.open("2") != nil {
 		t.Error("another connection finds room")
 	}

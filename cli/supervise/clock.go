@@ -18,8 +18,10 @@ func NewClock() Clock { return machineClock{} }
 
 type machineClock struct{}
 
+// Now implements [Clock].
 func (machineClock) Now() time.Duration { return now() }
 
+// At implements [Clock].
 func (machineClock) At(at time.Duration) <-chan time.Time {
 	return clock.RealClock{}.After(min(max(0, at-now()), lookAgain))
 }

@@ -45,7 +45,7 @@ func startWatcher(scratch string) (*watcher, error) {
 	}
 	defer far.Close() //nolint:errcheck // the watcher has it
 	w := &watcher{pipe: near, ended: make(chan struct{})}
-	//nolint:gosec,noctx // this program, which ends with the pipe
+	//nolint:noctx // this program, which ends with the pipe
 	w.process = &exec.Cmd{
 		Path: program, Args: []string{watcherName}, Env: append(os.Environ(), watcherVariable+"="+scratch),
 		ExtraFiles: []*os.File{far}, SysProcAttr: &syscall.SysProcAttr{Setsid: true},

@@ -91,7 +91,8 @@ func (h *metricsHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Forbidden", http.StatusForbidden)
 	default:
 		w.Header().Del("Connection")
-		defer listener.Of(r.Context()).Hold(true)()
+		release := listener.Of(r.Context()).Hold(true)
+		defer release()
 		h.metrics.ServeHTTP(w, r)
 	}
 }

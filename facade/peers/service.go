@@ -124,7 +124,8 @@ func (s *Service) admit(server any, stream grpc.ServerStream, _ *grpc.StreamServ
 		return err
 	}
 	if from, ok := peer.FromContext(stream.Context()); ok {
-		defer s.listener.From(from.Addr).Hold(true)()
+		release := s.listener.From(from.Addr).Hold(true)
+		defer release()
 	}
 	admitted := newAdmitted(s, stream, shown)
 	defer admitted.end()

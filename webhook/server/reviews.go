@@ -107,7 +107,8 @@ func (s *Server) bounded(path string, cost Cost, handler http.Handler) http.Hand
 func (s *Server) judge(w http.ResponseWriter, r *http.Request, cost Cost, handler http.Handler) ([]byte, error) {
 	made, of := listener.Of(r.Context()), tenant{}
 	if s.isVerifying() {
-		defer made.Hold(true)()
+		release := made.Hold(true)
+		defer release()
 	} else {
 		of.network = made.Network()
 	}
@@ -123,7 +124,8 @@ func (s *Server) judge(w http.ResponseWriter, r *http.Request, cost Cost, handle
 	case !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")):
 		return text, errNotJSON // controller-runtime decodes YAML, too, whose references may grow without a bound.
 	}
-	defer made.Hold(false)() // It is the server that keeps it waiting.
+	release := made.Hold(false) // It is the server that keeps it waiting.
+	defer release()
 	needed := int64(len(text)) * cost.ByteCost
 	of.namespace = requestOf(text).Namespace
 	if err := s.memory.take(wait, of, needed); err != nil {
