@@ -274,17 +274,20 @@ func (r *running) pid() int {
 	return pid
 }
 
-// wantStatus waits for the program. Its status is minus the signal if one has ended it.
 func (r *running) wantStatus(want int) {
 	r.t.Helper()
 	_ = r.program.Wait()
-	status := r.program.ProcessState.ExitCode()
-	if ended, ok := r.program.ProcessState.Sys().(syscall.WaitStatus); ok && ended.Signaled() {
-		status = -int(ended.Signal())
-	}
-	if status != want {
+	if status := exitStatus(r.program); status != want {
 		r.t.Errorf("exit status %d, want %d; stderr: %s", status, want, r.errors)
 	}
+}
+
+// exitStatus is minus the signal if one has ended the process.
+func exitStatus(process *exec.Cmd) int {
+	if ended, ok := process.ProcessState.Sys().(syscall.WaitStatus); ok && ended.Signaled() {
+		return -int(ended.Signal())
+	}
+	return process.ProcessState.ExitCode()
 }
 
 // wantNothingLeft waits until the last process has closed its output.

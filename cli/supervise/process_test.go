@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -202,14 +201,24 @@ func TestTheGroupEndsWithEitherProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ignored, err := strconv.ParseUint(regexp.MustCompile(`SigIgn:\s(\w+)`).FindStringSubmatch(string(status))[1], 16, 64)
-		if err != nil || ignored&(1<<(syscall.SIGTERM-1)) == 0 {
-			t.Errorf("it does not ignore TERM: %x, %v", ignored, err)
+		if !ignores(t, string(status), syscall.SIGTERM) {
+			t.Error("it does not ignore TERM")
 		}
 		kill(t, r.program.Process.Pid, syscall.SIGKILL)
 		r.wantNothingLeft()
 		_ = r.program.Wait()
 	})
+}
+
+// ignores reports whether a process ignores a signal, by its status in /proc.
+func ignores(t *testing.T, status string, which syscall.Signal) bool {
+	t.Helper()
+	_, line, _ := strings.Cut(status, "SigIgn:")
+	ignored, err := strconv.ParseUint(strings.Fields(line)[0], 16, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ignored&(1<<(which-1)) != 0
 }
 
 // The hold is not renewed while its keeper is stopped, and must not outlast the command.

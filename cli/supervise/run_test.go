@@ -95,6 +95,14 @@ func TestTheHoldEndsTheCommandByThePolicy(t *testing.T) {
 		s.wantLine("cleaned")
 		s.wantEnd(Outcome{Status: 7, Cause: ErrHoldEnded})
 	})
+	t.Run("a stopped command, too", func(t *testing.T) {
+		s := superviseScript(t, OnLostKill, `trap 'echo cleaned; exit 7' TERM; echo ready; kill -STOP $$; while :; do sleep 0.01; done`)
+		s.wantLine("ready")
+		s.clock.pass(testTTL - testMargin - testGrace)
+		s.wantStop(StageTerm, ErrHoldEnded)
+		s.wantLine("cleaned")
+		s.wantEnd(Outcome{Status: 7, Cause: ErrHoldEnded})
+	})
 	t.Run("a renewed lock stops nothing", func(t *testing.T) {
 		s := superviseScript(t, OnLostKill, `echo ready; sleep 1000; exit 3`)
 		s.wantLine("ready")

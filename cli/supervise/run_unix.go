@@ -43,12 +43,13 @@ func New(clock Clock) *Supervisor {
 	return s
 }
 
-// Close ends the receipt of signals. It has the rest of this process group, such as a script, end by the ^C that ended the
-// command: the kernel has sent it to the command alone.
+// Close ends the receipt of signals. If ^C has ended the command, it ends the rest of this process group as well, such as a
+// script: the kernel has sent it to the command alone. This process ends with it, because shells go on after one that does not.
 func (s *Supervisor) Close() {
-	if (s.endedBy == syscall.SIGINT || s.endedBy == syscall.SIGQUIT) && s.terminal.hasForeground(s.ownGroup) {
-		signal.Ignore(s.endedBy)
+	if s.endedBy == syscall.SIGINT && s.terminal.hasForeground(s.ownGroup) && !signal.Ignored(s.endedBy) {
+		signal.Reset(s.endedBy)
 		_ = unix.Kill(0, s.endedBy)
+		<-s.clock.At(s.clock.Now() + stopsWithin)
 	}
 	signal.Stop(s.signals)
 	signal.Stop(s.wake)
@@ -222,7 +223,7 @@ func (r *run) waitForCommand() {
 	}
 }
 
-// stopsWithin bounds how long the kernel takes to stop this process. If it runs on, no shell would continue it.
+// stopsWithin bounds how long the kernel takes to stop or end this process. If it runs on, no shell would continue it.
 const stopsWithin = 200 * time.Millisecond
 
 // commandStopped does what a shell does when its job has stopped.
