@@ -10,10 +10,10 @@ import (
 const (
 	// maxTwoLocks bounds a review of Locks: one of each size that is decoded, before and after the change.
 	maxTwoLocks = 2*maxDecodedBytes + 32<<10
-	// maxTwoJobs bounds a review of Jobs, and maxNewJob a Job at its creation, so that its changes can be reviewed as well, also
-	// by a server that does not verify its clients.
+	// maxTwoJobs bounds a review of Jobs, and maxJob what a user makes of a Job under a lock: its next change can be reviewed as
+	// well, also by a server that does not verify its clients.
 	maxTwoJobs = 512 << 10
-	maxNewJob  = 128 << 10
+	maxJob     = 128 << 10
 	// maxTwoObjects bounds a review of any objects: the API server takes 3 MiB for one, and sends it
 	// before and after the change with less than 1 MiB of its own.
 	maxTwoObjects = 7 << 20

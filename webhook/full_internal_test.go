@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -110,21 +112,63 @@ func TestAFullNamespaceTakesNoOtherJobUnderALock(t *testing.T) {
 	}
 }
 
-// Otherwise a Job could be created whose changes, and so its end, are refused.
+// Otherwise a Job could become one whose changes, and so its end, are refused.
 func TestAJobUnderALockIsSoSmallThatItsChangesCanBeReviewed(t *testing.T) {
 	handler := &JobAdmission{Limits: jobs.Limits{MaxTTL: time.Hour}, Clock: clocktesting.NewFakePassiveClock(time.Now())}
-	job := func(size int) admission.Request {
-		return creationOf(t, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
-			Name: "job", Labels: map[string]string{v1alpha1.LockLabel: "true"},
-			Annotations: map[string]string{v1alpha1.LockKeyAnnotation: "key", "example.com/text": strings.Repeat("x", size)},
-		}})
+	for name, test := range map[string]struct {
+		label     string
+		old, next int
+		isRefused bool
+	}{
+		"a new one of nearly 128 KiB":   {label: "true", next: 127},
+		"a new one of more":             {label: "true", next: 128, isRefused: true},
+		"a new one that is under none":  {label: "false", next: 200},
+		"one that grows beyond it":      {label: "true", old: 100, next: 128, isRefused: true},
+		"one that was too large before": {label: "true", old: 200, next: 199},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := func(size int) *batchv1.Job {
+				return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+					Name: "job", Labels: map[string]string{v1alpha1.LockLabel: test.label},
+					Annotations: map[string]string{v1alpha1.LockKeyAnnotation: "key", "example.com/text": strings.Repeat("x", size<<10)},
+				}}
+			}
+			request := creationOf(t, job(test.next))
+			if test.old > 0 {
+				request.Operation, request.OldObject = admissionv1.Update, creationOf(t, job(test.old)).Object
+			}
+			response := handler.Handle(t.Context(), request)
+			isRefused := !response.Allowed && response.Result.Code == http.StatusRequestEntityTooLarge && strings.Contains(response.Result.Message, "at most 128 KiB")
+			if isRefused != test.isRefused || !isRefused && !response.Allowed {
+				t.Errorf("got %+v", response)
+			}
+		})
 	}
-	if response := handler.Handle(t.Context(), job(127<<10)); !response.Allowed {
-		t.Errorf("127 KiB of text: %+v", response.Result)
-	}
-	response := handler.Handle(t.Context(), job(128<<10))
-	if response.Allowed || response.Result.Code != http.StatusRequestEntityTooLarge || !strings.Contains(response.Result.Message, "at most 128 KiB") {
-		t.Errorf("128 KiB of text: %+v", response.Result)
+}
+
+// A rule reads whether a Job has ended.
+func TestTheFinalizerOfAnEndedJobIsRemoved(t *testing.T) {
+	handler := &JobAdmission{Limits: jobs.Limits{MaxTTL: time.Hour}, Clock: clocktesting.NewFakePassiveClock(time.Now())}
+	for _, test := range []struct {
+		status corev1.ConditionStatus
+		isKept bool
+	}{{corev1.ConditionTrue, false}, {corev1.ConditionFalse, true}} {
+		ended := &batchv1.Job{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "job", Labels: map[string]string{v1alpha1.LockLabel: "true"}, Finalizers: []string{v1alpha1.LockFinalizer},
+				Annotations: map[string]string{v1alpha1.LockKeyAnnotation: "key", v1alpha1.LockQueuedTimeAnnotation: "2024-03-15T10:30:00Z"},
+			},
+			Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: test.status}}},
+		}
+		next := ended.DeepCopy()
+		next.Finalizers = nil
+		request := creationOf(t, next)
+		request.Operation, request.OldObject = admissionv1.Update, creationOf(t, ended).Object
+		response := handler.Handle(t.Context(), request)
+		isKept := strings.Contains(fmt.Sprint(response.Patches), "finalizers")
+		if !response.Allowed || isKept != test.isKept {
+			t.Errorf("complete: %s: got %+v", test.status, response)
+		}
 	}
 }
 

@@ -76,15 +76,15 @@ func (a *JobAdmission) decide(ctx context.Context, request admission.Request, su
 	if err := decodeJob(request.Object.Raw, submitted); err != nil {
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the Job: %w", err))
 	}
+	if size := len(request.Object.Raw); jobs.IsLocked(submitted) && size > max(maxJob, len(request.OldObject.Raw)) {
+		return denied(apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
+			"a Job under a lock may have at most %d KiB, and this one has %d; move what is large into a ConfigMap", maxJob>>10, (size+1023)>>10)))
+	}
 	admitted := submitted.DeepCopy()
 	var warnings []string
 	var problems field.ErrorList
 	switch request.Operation {
 	case admissionv1.Create:
-		if size := len(request.Object.Raw); size > maxNewJob {
-			return denied(apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
-				"a Job under a lock may have at most %d KiB when it is created, and this one has %d; move what is large into a ConfigMap", maxNewJob>>10, (size+1023)>>10)))
-		}
 		warnings, problems = jobs.AdmitCreate(admitted, a.Limits, a.Clock.Now())
 		if len(problems) == 0 && jobs.IsLocked(admitted) && a.Bound.IsFull(request.Namespace) {
 			return denied(apierrors.NewForbidden(batchv1.Resource("jobs"), request.Name, fmt.Errorf(
@@ -109,8 +109,7 @@ func (a *JobAdmission) decide(ctx context.Context, request admission.Request, su
 	return patch(submitted, admitted).WithWarnings(warnings...)
 }
 
-// decodeJob decodes a Job without the specification of its pods, which no rule reads, and which may become hundreds of times as
-// large as its text.
+// decodeJob decodes what the rules read of a Job. The specification of its pods may become hundreds of times as large as its text.
 func decodeJob(text []byte, job *batchv1.Job) error {
 	var read struct {
 		metav1.ObjectMeta `json:"metadata"`
@@ -122,12 +121,15 @@ func decodeJob(text []byte, job *batchv1.Job) error {
 				metav1.ObjectMeta `json:"metadata"`
 			} `json:"template"`
 		} `json:"spec"`
+		Status struct {
+			Conditions []batchv1.JobCondition `json:"conditions"`
+		} `json:"status"`
 	}
 	if err := json.Unmarshal(text, &read); err != nil {
 		return err
 	}
 	job.ObjectMeta, job.Spec = read.ObjectMeta, read.Spec.JobSpec
-	job.Spec.Template.ObjectMeta = read.Spec.Template.ObjectMeta
+	job.Spec.Template.ObjectMeta, job.Status.Conditions = read.Spec.Template.ObjectMeta, read.Status.Conditions
 	return nil
 }
 

@@ -38,8 +38,8 @@ func New(clock Clock) *Supervisor {
 			signal.Notify(s.signals, each)
 		}
 	}
-	// Text for a reader that is gone must not end this process.
-	signal.Notify(s.wake, syscall.SIGCHLD, syscall.SIGPIPE)
+	signal.Notify(s.wake, syscall.SIGCHLD)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // Text for a reader that is gone must not end this process.
 	return s
 }
 
@@ -113,6 +113,9 @@ func (r *run) start(command Command) error {
 	}
 	pid, err := forkCommand(command.Path, command.Args, &syscall.ProcAttr{Env: command.Env, Files: []uintptr{0, 1, 2}, Sys: attributes})
 	if err != nil {
+		if attributes.Foreground { // The process that could not execute the file has taken it.
+			_ = unix.IoctlSetPointerInt(r.terminal.descriptor, unix.TIOCSPGRP, r.ownGroup)
+		}
 		return &exec.Error{Name: command.Path, Err: err}
 	}
 	r.group = pid
@@ -124,7 +127,7 @@ func (r *run) loop() Outcome {
 	lost, ended := r.hold.Done(), r.watcher.ended
 	for {
 		r.advance()
-		r.waitForCommand()
+		r.reap()
 		if r.isOver() {
 			return r.outcome
 		}
@@ -181,12 +184,15 @@ func (r *run) advance() {
 	}
 }
 
-// stop ends the group, unless that has gone as far already. It has no cause for what the command has left.
+// stop ends the group, unless that has gone as far already. The cause is none for what the command has left.
 func (r *run) stop(stage Stage, cause error) {
 	if stage <= r.stage {
 		return
 	}
-	r.stage, r.outcome.Cause = stage, cmp.Or(r.outcome.Cause, cause)
+	r.stage = stage
+	if !r.hasEnded {
+		r.outcome.Cause = cmp.Or(r.outcome.Cause, cause)
+	}
 	if r.group == 0 {
 		return
 	}
@@ -206,15 +212,16 @@ func (r *run) stop(stage Stage, cause error) {
 
 func (r *run) signal(number syscall.Signal) { _ = unix.Kill(-r.group, number) }
 
-// waitForCommand notes what has become of the command.
-func (r *run) waitForCommand() {
-	for !r.hasEnded {
+// reap notes what has become of the command. As PID 1 of a container, this process is the parent of the orphans of the group, too.
+func (r *run) reap() {
+	for {
 		var status unix.WaitStatus
-		pid, err := unix.Wait4(r.group, &status, unix.WNOHANG|unix.WUNTRACED, nil)
+		pid, err := unix.Wait4(-r.group, &status, unix.WNOHANG|unix.WUNTRACED, nil)
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil || pid == 0:
 			return
+		case pid != r.group:
 		case status.Stopped():
 			r.commandStopped(status.StopSignal())
 		default:
@@ -253,7 +260,9 @@ func (r *run) commandEnded(status unix.WaitStatus) {
 		r.outcome.Status = 128 + int(status.Signal())
 	}
 	if status.Signaled() && hadTerminal {
-		r.endedBy = status.Signal()
+		if r.stage == StageRun {
+			r.endedBy = status.Signal()
+		}
 		r.terminal.restore()
 	}
 	if r.killAt == 0 {
@@ -267,11 +276,6 @@ func (r *run) commandEnded(status unix.WaitStatus) {
 func (r *run) isOver() bool {
 	if !r.hasEnded {
 		return false
-	}
-	for { // As PID 1 of a container, this process is the parent of orphans.
-		if pid, err := unix.Wait4(-r.group, nil, unix.WNOHANG, nil); pid <= 0 && !errors.Is(err, unix.EINTR) {
-			break
-		}
 	}
 	return errors.Is(unix.Kill(-r.group, 0), unix.ESRCH) || r.stage == StageKill && r.clock.Now() >= r.killedAt+maxMargin
 }

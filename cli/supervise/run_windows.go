@@ -73,15 +73,15 @@ func (s *Supervisor) watch(job windows.Handle, hold Hold, policy Policy, stoppin
 	for ended != nil || !isEmpty(job) {
 		if stage, _ := policy.At(hold.Left()); stage != StageRun && cause == nil {
 			cause = ErrHoldEnded
-			stopping(StageKill, cause)
 			_ = windows.TerminateJobObject(job, 1)
+			stopping(StageKill, cause) // It may hang, as a console does in which text is selected.
 		}
 		select {
 		case <-ended:
 			ended = nil
 		case <-lost:
 			lost = nil
-		case <-s.clock.At(s.clock.Now() + policy.Margin):
+		case <-s.clock.At(s.clock.Now() + policy.Margin/2):
 		case <-s.signals: // the command has got it, too
 		}
 	}

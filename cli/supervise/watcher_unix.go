@@ -45,7 +45,7 @@ func startWatcher(scratch string) (*watcher, error) {
 	}
 	defer far.Close() //nolint:errcheck // the watcher has it
 	w := &watcher{pipe: near, ended: make(chan struct{})}
-	//nolint:noctx // this program, which ends with the pipe
+	// It is this program, which ends with the pipe.
 	w.process = &exec.Cmd{
 		Path: program, Args: []string{watcherName}, Env: append(os.Environ(), watcherVariable+"="+scratch),
 		ExtraFiles: []*os.File{far}, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
@@ -92,26 +92,30 @@ func RunWatcher(clock Clock) bool {
 	}
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
 	_ = os.WriteFile("/proc/self/comm", []byte(watcherName), 0) // It fails where processes have no other name.
-	watch(clock)
-	_ = os.RemoveAll(scratch)
+	if watch(clock) {
+		_ = os.RemoveAll(scratch)
+	}
 	return true
 }
 
-// watch kills the group of the last message when its time has passed, or when the other process has ended.
-func watch(clock Clock) {
+// watch kills the group of the last message when its time has passed, or when the other process has ended. It reports whether
+// there was any message.
+func watch(clock Clock) (wasTold bool) {
 	parent := os.Getppid()
-	group, isLate := readMessages(clock)
+	group, isLate, wasTold := readMessages(clock)
 	switch {
 	case group != 0:
 		_ = unix.Kill(-group, unix.SIGKILL)
 	case isLate && os.Getppid() == parent:
-		// It was stopped as it started the command, whose group it could not tell. On Linux that ends with it.
+		// The other process was stopped while it started the command, whose group the watcher does not know. On Linux the
+		// command ends with the process.
 		_ = unix.Kill(parent, unix.SIGKILL)
 	}
+	return wasTold
 }
 
 // readMessages returns the group of the last message, and whether its time has passed; if not, the other process has ended.
-func readMessages(clock Clock) (group int, isLate bool) {
+func readMessages(clock Clock) (group int, isLate, wasTold bool) {
 	killAt := time.Duration(0)
 	messages := make([]byte, 4096*messageSize) // as many as are in a pipe
 	for {
@@ -125,16 +129,17 @@ func readMessages(clock Clock) (group int, isLate bool) {
 		case n > 0:
 			n, err = unix.Read(watcherPipe, messages)
 		case n == 0 && clock.Now() >= killAt:
-			return group, true
+			return group, true, wasTold
 		case n == 0:
 			continue
 		}
 		switch {
 		case n >= messageSize:
 			last := messages[n-messageSize : n]
+			wasTold = true
 			group, killAt = int(binary.NativeEndian.Uint64(last)), time.Duration(binary.NativeEndian.Uint64(last[8:]))
 		case !errors.Is(err, unix.EINTR):
-			return group, false
+			return group, false, wasTold
 		}
 	}
 }

@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,8 +20,8 @@ const (
 	// a right all the time has it reviewed every ten seconds.
 	maxReviews       = 250
 	reviewsPerSecond = 25
-	// maxReviewed is how many answers count as known of each caller.
-	maxReviewed = 256
+	// maxReviewed is how many answers count as known. Those that were used for the longest time are forgotten.
+	maxReviewed = 1 << 14
 	// maxReviewers bounds of how many callers something is known. Who has used no right for the longest time is forgotten.
 	maxReviewers = 4096
 	// allowedFor and deniedFor are for how long [Access] remembers an answer, at least.
@@ -53,21 +54,25 @@ type reviewLimiter struct {
 	clock clock.PassiveClock
 
 	mu sync.Mutex
-	// callers has a [reviewsOfCaller] for each caller.
-	callers *lru.Cache
+	// callers has a [reviewsOfCaller] for each caller, and known, for each [rightOf] a caller, until when the answer counts as known.
+	callers, known *lru.Cache
+}
+
+// rightOf is a right of a caller.
+type rightOf struct {
+	caller string
+	right  right
 }
 
 // reviewsOfCaller needs the mutex of its limiter.
 type reviewsOfCaller struct {
 	allowances [uses]*rate.Limiter
-	// known has until when the answers count as known.
-	known map[right]time.Time
 	// pending are closed when the review of the right has ended.
 	pending map[right]chan struct{}
 }
 
 func newReviewLimiter(clock clock.PassiveClock) *reviewLimiter {
-	return &reviewLimiter{clock: clock, callers: lru.New(maxReviewers)}
+	return &reviewLimiter{clock: clock, callers: lru.New(maxReviewers), known: lru.New(maxReviewed)}
 }
 
 // of returns the reviews of a caller; it needs the mutex.
@@ -78,7 +83,7 @@ func (l *reviewLimiter) of(caller string) *reviewsOfCaller {
 	}
 	added := &reviewsOfCaller{
 		allowances: [uses]*rate.Limiter{forCalls: newAllowance(), forStreams: newAllowance()},
-		known:      map[right]time.Time{}, pending: map[right]chan struct{}{},
+		pending:    map[right]chan struct{}{},
 	}
 	l.callers.Add(caller, added)
 	return added
@@ -90,7 +95,7 @@ func newAllowance() *rate.Limiter { return rate.NewLimiter(reviewsPerSecond, max
 type review struct {
 	limiter *reviewLimiter
 	of      *reviewsOfCaller
-	right   right
+	asked   rightOf
 	start   time.Time
 	// isDone is closed when the review ends. Nil if the answer is known.
 	isDone chan struct{}
@@ -118,7 +123,8 @@ func (l *reviewLimiter) tryBegin(caller string, use use, asked right) (begun rev
 	defer l.mu.Unlock()
 	now := l.clock.Now()
 	of := l.of(caller)
-	if until, isKnown := of.known[asked]; isKnown && now.Before(until) && until.Sub(now) <= allowedFor {
+	known, _ := l.known.Get(rightOf{caller, asked})
+	if until, isKnown := known.(time.Time); isKnown && now.Before(until) && until.Sub(now) <= allowedFor {
 		return review{}, nil, nil
 	}
 	if pending := of.pending[asked]; pending != nil {
@@ -127,7 +133,9 @@ func (l *reviewLimiter) tryBegin(caller string, use use, asked right) (begun rev
 	if !of.allowances[use].AllowN(now, 1) {
 		return review{}, nil, errReviews
 	}
-	begun = review{limiter: l, of: of, right: asked, start: now, isDone: make(chan struct{})}
+	// They may be parts of a long request line, which would stay in memory with them.
+	asked.Namespace, asked.Name = strings.Clone(asked.Namespace), strings.Clone(asked.Name)
+	begun = review{limiter: l, of: of, asked: rightOf{caller, asked}, start: now, isDone: make(chan struct{})}
 	of.pending[asked] = begun.isDone
 	return begun, nil, nil
 }
@@ -139,20 +147,16 @@ func (r *review) end(answer answer) {
 	}
 	r.limiter.mu.Lock()
 	defer r.limiter.mu.Unlock()
-	delete(r.of.pending, r.right)
+	delete(r.of.pending, r.asked.right)
 	close(r.isDone)
-	delete(r.of.known, r.right)
-	if answer == unknown {
-		return
+	switch answer {
+	case allowed:
+		r.limiter.known.Add(r.asked, r.start.Add(allowedFor))
+	case denied:
+		r.limiter.known.Add(r.asked, r.start.Add(deniedFor))
+	default:
+		r.limiter.known.Remove(r.asked)
 	}
-	if len(r.of.known) >= maxReviewed {
-		r.of.forget(r.start)
-	}
-	lasts := deniedFor
-	if answer == allowed {
-		lasts = allowedFor
-	}
-	r.of.known[r.right] = r.start.Add(lasts)
 }
 
 // answer is what came of a review.
@@ -163,18 +167,3 @@ const (
 	allowed
 	denied
 )
-
-// forget makes room for one answer: those that are old go, or else any one.
-func (r *reviewsOfCaller) forget(now time.Time) {
-	for asked, until := range r.known {
-		if !now.Before(until) {
-			delete(r.known, asked)
-		}
-	}
-	for asked := range r.known {
-		if len(r.known) < maxReviewed {
-			return
-		}
-		delete(r.known, asked)
-	}
-}

@@ -195,5 +195,9 @@ var Wholes = []Whole{
 // Usage returns how much of the limit is used, from 0 to 1.
 func (l *Limiter) Usage(of Whole) float64 {
 	limit := of.of(l)
-	return float64(limit.total()) / float64(limit.whole)
+	whole := limit.whole
+	if limit == l.inFlight {
+		whole = forCost(whole, Work) // Other calls are refused from then on.
+	}
+	return min(1, float64(limit.total())/float64(whole))
 }

@@ -3,6 +3,7 @@ package limits
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,6 +43,8 @@ const (
 type bucket struct {
 	*rate.Limiter
 
+	// mu makes a reservation that is too late, and its end, one step: a later one would keep what it has taken.
+	mu      sync.Mutex
 	refusal *Error
 	// toldUntil is when the caller may try again, in nanoseconds of Unix time, as a refusal has told it.
 	toldUntil atomic.Int64
@@ -88,20 +91,11 @@ func (l *Limiter) pay(ctx context.Context, buckets []*bucket, patience time.Dura
 	end := now.Add(patience)
 	var turns []*rate.Reservation
 	for _, each := range buckets {
-		turn := each.ReserveN(now, 1)
-		turns = append(turns, turn)
-		wait := turn.DelayFrom(now)
-		if wait == 0 {
-			continue
-		}
-		var err error
-		if wait < end.Sub(now) {
-			err = l.pause(ctx, wait)
+		turn, err := each.reserve(now, end)
+		if err == nil {
+			turns = append(turns, turn)
+			err = l.pause(ctx, turn.DelayFrom(now))
 			now = l.clock.Now()
-		} else {
-			refused := *each.refusal
-			refused.RetryAfter = wait
-			err = &refused
 		}
 		if err != nil {
 			for _, taken := range turns {
@@ -113,8 +107,26 @@ func (l *Limiter) pay(ctx context.Context, buckets []*bucket, patience time.Dura
 	return nil
 }
 
+// reserve takes the next call of the bucket, or returns the [*Error] that says when there is room if that is not before the end.
+func (b *bucket) reserve(now, end time.Time) (*rate.Reservation, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	turn := b.ReserveN(now, 1)
+	wait := turn.DelayFrom(now)
+	if wait == 0 || wait < end.Sub(now) {
+		return turn, nil
+	}
+	turn.CancelAt(now)
+	refused := *b.refusal
+	refused.RetryAfter = wait
+	return nil, &refused
+}
+
 // pause returns when the time has passed, or the error of ctx.
 func (l *Limiter) pause(ctx context.Context, length time.Duration) error {
+	if length <= 0 {
+		return nil
+	}
 	timer := l.clock.NewTimer(length)
 	defer timer.Stop()
 	select {

@@ -136,7 +136,7 @@ const (
 	// silentFor is after which time without a word a connection is tried, and answerWithin how long that may take. After
 	// it the connection is dialled anew: streams that were opened on one that is dead would never begin, for as long as
 	// TCP tries. What was sent and is not acknowledged ends it as soon at the client; the server goes by its own tries alone,
-	// since it does not see the TCP connection within a [boundedConnection].
+	// since it does not see the TCP connection within a [listener.Conn].
 	silentFor    = 10 * time.Second
 	answerWithin = 2 * time.Second
 )

@@ -39,7 +39,7 @@ var newline = []byte("\n")
 // will must not keep out what changes locks, and nothing a forced release.
 func roomFor(record *audit.Record) int {
 	switch {
-	case record.Event == audit.ForceReleased:
+	case record.Event == audit.ForceReleased && !record.DryRun:
 		return buffered
 	case isRefusal(record.Event):
 		return buffered / 2
