@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -136,6 +137,16 @@ func TestTerminalWithoutAShell(t *testing.T) {
 		s.write("line\n")
 		s.want("got line")
 		wantStatus(t, s, 5)
+	})
+	t.Run("a command that cannot be executed gives it back", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "text")
+		if err := os.WriteFile(file, []byte("no program"), 0o700); err != nil { //nolint:gosec // it is to be executed
+			t.Fatal(err)
+		}
+		t.Setenv(roleVariable, roleProgram)
+		s := newScreen(t, "sh", "-c", `"$PROGRAM" `+file+`; read x; echo got $x`)
+		s.write("line\n")
+		s.want("got line")
 	})
 	t.Run("the settings of the terminal are restored after a kill", func(t *testing.T) {
 		s := direct(t, "stty raw -echo; echo pid $$.; sleep 1000")
