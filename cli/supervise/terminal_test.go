@@ -140,7 +140,7 @@ func TestTerminalWithoutAShell(t *testing.T) {
 	})
 	t.Run("a command that cannot be executed gives it back", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "text")
-		if err := os.WriteFile(file, []byte("no program"), 0o700); err != nil { //nolint:gosec // it is to be executed
+		if err := os.WriteFile(file, []byte("no program"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		t.Setenv(roleVariable, roleProgram)
