@@ -28,8 +28,8 @@ const (
 	shippedBound = 5000
 	// writers write at once, and may pass the bound by as many before the cache shows it.
 	writers = 4
-	// templateBytes is the size of the pod template of each Job.
-	templateBytes = 200 << 10
+	// templateBytes is the size of the pod template of each Job, of which there may be 128 KiB in all.
+	templateBytes = 100 << 10
 )
 
 var _ = Describe("A namespace that is filled up with locks and Jobs", func() {
