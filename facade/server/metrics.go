@@ -44,10 +44,7 @@ func newMetrics(registerer prometheus.Registerer, s *Server) (*metrics, error) {
 		metric.FacadeConnections.GaugeFunc(nil, func() float64 { return float64(s.listener.Open()) }),
 		metric.FacadeEndedRequests.CounterFunc(nil, func() float64 { return float64(s.requests.endedForOthers()) }),
 		metric.LimitUsage.GaugeFunc(prometheus.Labels{"limit": "connections"}, s.listener.Usage),
-	}
-	for _, limit := range s.totals() {
-		collectors = append(collectors, metric.FacadeSaturated.GaugeFunc(prometheus.Labels{"limit": limit.name},
-			func() float64 { return limit.isFull().Seconds() }))
+		metric.FacadeSaturated.GaugeFunc(prometheus.Labels{"limit": "in_flight"}, func() float64 { return limiter.Saturated().Seconds() }),
 	}
 	if served := s.options.Certificates; served != nil {
 		collectors = append(collectors, certificates.NewValidityMetrics("facade", served.Leaf))

@@ -3,7 +3,6 @@ package server
 import (
 	"io"
 	"net/http"
-	"strings"
 	"time"
 )
 
@@ -29,31 +28,11 @@ const saturatedAfter = 3 * time.Second
 // seconds. It is no part of readiness: with one replica, or if all are saturated at once, callers
 // are better served by a busy replica than by none (docs/design.md, section 16.2).
 func (s *Server) serveSaturation(w http.ResponseWriter, _ *http.Request) {
-	var saturated []string
-	for _, limit := range s.totals() {
-		if limit.isFull() >= saturatedAfter {
-			saturated = append(saturated, limit.name)
-		}
-	}
-	if len(saturated) > 0 {
-		writeProbe(w, http.StatusServiceUnavailable, "saturated: "+strings.Join(saturated, ", "))
+	if s.limiter.Saturated() >= saturatedAfter {
+		writeProbe(w, http.StatusServiceUnavailable, "saturated: in_flight")
 		return
 	}
 	writeProbe(w, http.StatusOK, "ok")
-}
-
-// total is a limit of all callers together.
-type total struct {
-	// name is that of the limit in metrics.
-	name string
-	// isFull is for how long it has been used up. Zero means that it is not.
-	isFull func() time.Duration
-}
-
-func (s *Server) totals() []total {
-	return []total{
-		{"in_flight", s.limiter.Saturated},
-	}
 }
 
 func writeProbe(w http.ResponseWriter, status int, text string) {

@@ -26,6 +26,9 @@ const (
 	freeBytes = 32 << 10
 	// arrivalShare is the divisor of the memory that gives what larger reviews may take besides until they have been judged.
 	arrivalShare = 8
+	// arrivalTimeout is how long a larger review may take to arrive when it has room, if its client may be anybody: shorter than
+	// the others wait for that room.
+	arrivalTimeout = time.Second
 	// maxWait is how long a review waits for memory by default, so that most of the 5 seconds are left in
 	// which the API server wants an answer.
 	maxWait = 2 * time.Second
@@ -91,7 +94,7 @@ func (s *Server) OnRefused(call func(Refused)) { s.onRefused = call }
 // bounded returns the handler with reviews that cost no more than they may. It has read them.
 func (s *Server) bounded(path string, cost Cost, handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answered := &answer{header: http.Header{}, code: http.StatusOK}
+		answered := &answer{inner: w, header: http.Header{}, code: http.StatusOK}
 		if text, err := s.judge(answered, r, cost, handler); err != nil {
 			s.refuse(answered, path, text, err)
 		}
@@ -114,7 +117,7 @@ func (s *Server) judge(w http.ResponseWriter, r *http.Request, cost Cost, handle
 	}
 	wait, stopWaiting := context.WithTimeout(r.Context(), cmp.Or(cost.MaxWait, maxWait))
 	defer stopWaiting()
-	text, arrived, err := s.read(wait, r, of, s.largest(of, cost))
+	text, arrived, err := s.read(wait, w, r, of, s.largest(of, cost))
 	if arrived > 0 {
 		defer s.arriving.give(of, arrived)
 	}
@@ -150,7 +153,7 @@ func (s *Server) largest(of tenant, cost Cost) int64 {
 
 // read returns the body, and how much it has taken of the room for what arrives, for the whole of the body: more than a few bytes of
 // it are read only then. A body that is refused is read to its end and forgotten, but for its beginning.
-func (s *Server) read(wait context.Context, r *http.Request, of tenant, most int64) (text []byte, taken int64, err error) {
+func (s *Server) read(wait context.Context, w http.ResponseWriter, r *http.Request, of tenant, most int64) (text []byte, taken int64, err error) {
 	defer func() {
 		if errors.Is(err, errTooLarge) || errors.Is(err, errNoMemory) {
 			_, _ = io.CopyN(io.Discard, r.Body, maxDrainedBytes) // An error only means that the client stopped sending.
@@ -170,6 +173,9 @@ func (s *Server) read(wait context.Context, r *http.Request, of tenant, most int
 	}
 	if err := s.arriving.take(wait, of, taken); err != nil {
 		return text, 0, err
+	}
+	if !s.isVerifying() {
+		arriveWithin(w, arrivalTimeout) // The server ends this bound when it has read the body.
 	}
 	rest := bytes.NewBuffer(append(make([]byte, 0, taken+bytes.MinRead+1), text...))
 	_, err = rest.ReadFrom(io.LimitReader(r.Body, most+1-int64(len(text))))
@@ -196,10 +202,14 @@ func failureOf(err error) error {
 
 // answer keeps the answer to a review.
 type answer struct {
+	inner  http.ResponseWriter
 	header http.Header
 	code   int
 	text   bytes.Buffer
 }
+
+// Unwrap has an [http.ResponseController] set the deadlines of the connection.
+func (a *answer) Unwrap() http.ResponseWriter { return a.inner }
 
 // Header implements [http.ResponseWriter].
 func (a *answer) Header() http.Header { return a.header }

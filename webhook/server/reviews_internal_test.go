@@ -271,6 +271,32 @@ func TestNoClientKeepsItsPlaceByBeingSlow(t *testing.T) {
 	}
 }
 
+// Clients that nobody verifies announce large reviews, until none more of them finds room, and go on with none.
+func TestReviewsThatDoNotArriveLeaveRoomForOthers(t *testing.T) {
+	const memory = 8 << 20 // An eighth is for what arrives.
+	large := reviewOf("a", 250<<10)
+	serve(t, Options{MaxMemory: memory}, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }, func(b *bubble) {
+		t := b.t
+		for _, network := range []int{1, 1, 1, 2, 2, 2} {
+			slow, err := b.connect(network)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(slow, header(len(large))+large[:freeBytes+1]); err != nil {
+				t.Fatal(err)
+			}
+			go func() { _, _ = io.Copy(io.Discard, slow) }()
+		}
+		synctest.Wait()
+		if used := b.arriving.usage(); used < 0.9 {
+			t.Fatalf("%v of the room is taken", used)
+		}
+		if code, refusal, err := b.post(3, large); err != nil || code != http.StatusOK {
+			t.Errorf("status %d, %+v, %v", code, refusal, err)
+		}
+	})
+}
+
 // If clients are verified, those that are silent may have no certificate. They must not close the
 // connections of API servers, however many networks they are in.
 func TestSilentConnectionsMakeRoomFirstIfClientsAreVerified(t *testing.T) {

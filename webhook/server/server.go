@@ -302,9 +302,14 @@ func (s *Server) newHTTPServer(ctx context.Context, config *tls.Config) *http.Se
 // timed bounds how long a review may arrive. A [http.Server] would begin to count at the handshake.
 func timed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(reviewTimeout)) //nolint:forbidigo // It fails if the client has gone.
+		arriveWithin(w, reviewTimeout)
 		next.ServeHTTP(w, r)
 	})
+}
+
+// arriveWithin bounds how long what is yet to be read of a review may take.
+func arriveWithin(w http.ResponseWriter, timeout time.Duration) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeout)) //nolint:forbidigo // It fails if the client has gone.
 }
 
 // moveClients asks the client of each review to send the next one to another replica, if this one is stopping:
