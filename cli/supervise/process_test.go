@@ -303,7 +303,7 @@ func TestAWatcherThatDoesNotReadIsKilled(t *testing.T) {
 	_ = group.Wait()
 }
 
-// As PID 1 the program gets the orphans, and nobody else reaps them.
+// As PID 1 the program gets the orphans, and nobody else reaps them, while the command runs and afterwards.
 func TestAsPID1ItReapsTheGroup(t *testing.T) {
 	if err := exec.CommandContext(t.Context(), "unshare", "--pid", "--fork", "--mount-proc", "true").Run(); err != nil {
 		t.Skipf("no PID namespace can be made: %v", err)
@@ -313,7 +313,8 @@ func TestAsPID1ItReapsTheGroup(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		program.Path, program.Args = path, []string{"unshare", "--pid", "--fork", "--mount-proc", os.Args[0], "sh", "-c", "(sleep 0.1 &) ; exit 17"}
+		program.Path, program.Args = path, []string{"unshare", "--pid", "--fork", "--mount-proc", os.Args[0], "sh", "-c",
+			"p=$(sh -c 'sleep 0.1 >/dev/null & echo $!'); while [ -e /proc/$p ]; do sleep 0.05; done; (sleep 0.1 &); exit 17"}
 	})
 	r.wantNothingLeft()
 	r.wantStatus(17)

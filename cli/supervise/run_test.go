@@ -190,6 +190,14 @@ func TestTheRunGoesOnWhileTheGroupHasProcesses(t *testing.T) {
 		s.wantStop(StageKill, nil)
 		s.wantEnd(Outcome{Status: 4})
 	})
+	t.Run("as they are when the hold ends, which is not the end of the command", func(t *testing.T) {
+		s := superviseScript(t, OnLostKill,
+			`(trap "" TERM; while [ -e /proc/$$ ]; do sleep 0.01; done; echo alone; while :; do sleep 1000; done) & exit 4`)
+		s.wantLine("alone")
+		s.hold.lose()
+		s.wantStop(StageKill, nil)
+		s.wantEnd(Outcome{Status: 4})
+	})
 	t.Run("but not for a zombie, which nothing ends", func(t *testing.T) {
 		fifo := newFIFO(t)
 		s := superviseWithGrace(t, OnLostKill, 0,
