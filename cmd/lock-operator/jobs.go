@@ -11,6 +11,7 @@ import (
 
 	"forrst.dev/lock-operator/controllers/jobgate"
 	"forrst.dev/lock-operator/controllers/leadership"
+	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/engine"
 )
@@ -55,7 +56,7 @@ func addJobGate(manager ctrl.Manager, settings options, now clock.WithTicker, el
 }
 
 // joinLines returns where Jobs take their locks: the engine, or its line as a guest of the façade.
-func joinLines(manager ctrl.Manager, settings options, own *engine.Engine, now clock.WithTicker) (jobgate.Engine, error) {
+func joinLines(manager ctrl.Manager, settings options, own *engine.Engine, now clock.WithTicker) (lock.Backend, error) {
 	if !settings.peers.isGuest() {
 		return own, nil
 	}

@@ -59,8 +59,6 @@ func (c cachedJobs) of(client.ObjectKey) ([]*batchv1.Job, error) {
 type faultyEngine struct {
 	lock.Backend
 
-	// waiting is how many callers wait for a lock.
-	waiting           func(namespace string, key v1alpha1.FullKey) int
 	renewing, getting error
 	// acquire takes the place of the backend's, if set.
 	acquire func(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error)
@@ -71,15 +69,6 @@ func (e *faultyEngine) Renew(ctx context.Context, namespace string, key v1alpha1
 		return nil, e.renewing
 	}
 	return e.Backend.Renew(ctx, namespace, key, proof, ttl)
-}
-
-// HandOff hands the lock off if a caller waits for it.
-func (e *faultyEngine) HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) (bool, error) {
-	if e.waiting(namespace, key) == 0 {
-		return false, nil
-	}
-	err := e.Release(ctx, namespace, key, proof)
-	return err == nil, err
 }
 
 func (e *faultyEngine) Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {

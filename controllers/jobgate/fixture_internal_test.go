@@ -95,7 +95,7 @@ func newWorld(t *testing.T) *world {
 		acquired: map[observe.Acquired]int{},
 	}
 	w.locks = locktest.New(locktest.WithClock(w.clock))
-	w.engine = &faultyEngine{Backend: w.locks, waiting: w.locks.Waiting}
+	w.engine = &faultyEngine{Backend: w.locks}
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/tracing"
 )
@@ -204,30 +203,6 @@ func (p *pass) release(ctx context.Context) error {
 	p.state.grant = nil
 	p.state.recordReleased(held.lock.Spec.Owner)
 	held.trace.Failed(context.Canceled)
-	return nil
-}
-
-// handOffEarly hands the lock off to the next Job of the queue when the last pod has ended
-// but the Job controller has yet to finish the Job. The next Job is started once it has,
-// with one write less to wait for. Until then its lock excludes others, unless the
-// operator fails at that moment.
-func (p *pass) handOffEarly(ctx context.Context, holder *jobInfo) error {
-	if !jobs.IsAboutToSucceed(holder.job) {
-		return nil
-	}
-	held := p.state.grant
-	ctx, end := p.Tracer.BeginRelease(ctx, held.trace, p.name.Namespace, held.lock.Spec.FullKey())
-	handedOff, err := p.Engine.HandOff(ctx, p.name.Namespace, held.lock.Spec.FullKey(), p.proof())
-	end(err)
-	switch {
-	case isEnded(err):
-		p.loseGrant(ctx)
-	case err != nil:
-		return fmt.Errorf("hand it off: %w", err)
-	case handedOff:
-		p.state.grant = nil
-		p.state.recordReleased(held.lock.Spec.Owner)
-	}
 	return nil
 }
 

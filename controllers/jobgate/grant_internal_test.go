@@ -185,20 +185,11 @@ func TestAGrantIsOfOneHolder(t *testing.T) {
 	}
 }
 
-// aboutToSucceed ends the only pod of the Job while another caller waits.
-func aboutToSucceed(w *world, job *batchv1.Job) {
-	w.engine.waiting = func(string, v1alpha1.FullKey) int { return 1 }
-	w.write(job, ofOnePod, condition(batchv1.JobSuccessCriteriaMet))
-	w.pass(1)
-	w.write(job, func(job *batchv1.Job) { job.Status.Terminating = new(int32) })
-}
-
 // The cache may be behind, so the write must prove the holder.
 func TestALockOfAnotherHolderWithTheSameOwnerTokenIsLeftAlone(t *testing.T) {
 	for name, do := range map[string]func(w *world, job *batchv1.Job){
 		"when the lock must be renewed": func(w *world, _ *batchv1.Job) { w.clock.Step(jobs.DefaultTTL / 2) },
 		"when the Job is complete":      func(w *world, job *batchv1.Job) { w.complete(job, false) },
-		"when the Job is about to be":   aboutToSucceed,
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, job := started(t)

@@ -112,10 +112,7 @@ func (p *pass) serveHolder(ctx context.Context) error {
 		}
 		return nil
 	case jobs.Finishing:
-		if err := p.ensureStartTime(ctx, holder); err != nil || holder.isCacheStale {
-			return err
-		}
-		return p.handOffEarly(ctx, holder)
+		return p.ensureStartTime(ctx, holder)
 	case jobs.Stopping, jobs.Ended:
 		hasEnded, err := p.ensurePodsTerminated(ctx, holder)
 		if err != nil || !hasEnded {
@@ -131,9 +128,8 @@ func (p *pass) serveHolder(ctx context.Context) error {
 	return fmt.Errorf("the Job %s is in an unknown phase", holder.job.Name)
 }
 
-// startUnlessBlocked starts the Job unless pods of another one may run: while the previous
-// Job is being finished, or if another Job has lost the lock. The grant is kept until they
-// have ended.
+// startUnlessBlocked starts the Job unless pods of another one may run, which has lost the
+// lock. The grant is kept until they have ended.
 func (p *pass) startUnlessBlocked(ctx context.Context, holder *jobInfo) error {
 	if blocker := p.blockerOf(holder.job.UID); blocker != nil {
 		p.reportBlocked(holder, blocker) // its write goes on beyond this pass
@@ -146,9 +142,6 @@ func (p *pass) startUnlessBlocked(ctx context.Context, holder *jobInfo) error {
 	}
 	return p.start(ctx, holder)
 }
-
-// isBlockedFor reports whether pods of a Job other than this one may run.
-func (p *pass) isBlockedFor(job types.UID) bool { return p.blockerOf(job) != nil }
 
 // blockerOf returns a Job other than this one whose pods may run, or nil.
 func (p *pass) blockerOf(job types.UID) *jobInfo {
@@ -171,12 +164,8 @@ func (p *pass) mayHavePods(candidate *jobInfo) bool {
 }
 
 // releaseUnstarted releases the lock of a Job that is not to be started after all. It does not
-// if the Job has changed since the cache saw it, or if pods of another Job may run, beside
-// which no further Job may be started.
+// if the Job has changed since the cache saw it.
 func (p *pass) releaseUnstarted(ctx context.Context, holder *jobInfo) error {
-	if p.isBlockedFor(holder.job.UID) {
-		return nil
-	}
 	isCurrent, err := p.isCurrent(ctx, holder.job)
 	if err != nil || !isCurrent {
 		p.requeueAfter(podsPeriod)
@@ -279,7 +268,7 @@ func (p *pass) serveNonWaiting(ctx context.Context, candidate *jobInfo, isFirst 
 		if p.cannotAcquire {
 			return nil
 		}
-		p.isTaken = p.isBlockedFor(candidate.job.UID)
+		p.isTaken = p.blockerOf(candidate.job.UID) != nil
 		if !p.isTaken {
 			err := p.tryAcquire(ctx, candidate)
 			p.isTaken = errors.Is(err, lock.ErrHeld)

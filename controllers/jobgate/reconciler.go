@@ -18,7 +18,6 @@ import (
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
-	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/lock/observe"
 	"forrst.dev/lock-operator/lock/rules"
@@ -38,16 +37,6 @@ const (
 	maxBackoff = 2 * time.Second
 )
 
-// Engine takes, renews, releases and hands off locks. [engine.Engine] is one, and so is the Line of lock/line.
-type Engine interface {
-	lock.Backend
-	// HandOff hands the lock off in one write if the first waiter has the same holder, and reports whether it has: a
-	// waiter of another holder would not wait for the last pods. Otherwise nothing changes.
-	HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) (handedOff bool, err error)
-}
-
-var _ Engine = (*engine.Engine)(nil)
-
 // Reconciler runs Jobs under their locks. Its fields must not change after
 // [Reconciler.SetupWithManager].
 type Reconciler struct {
@@ -57,7 +46,7 @@ type Reconciler struct {
 	LiveReader client.Reader
 	// Engine takes, renews and releases the locks, with the identity that Holder names. The
 	// caller starts it. Required.
-	Engine Engine
+	Engine lock.Backend
 	// Holder is the user name of this operator, which holds the locks of Jobs. Required.
 	Holder string
 	// Limits bounds the ttl of the locks. Required.

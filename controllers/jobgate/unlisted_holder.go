@@ -23,7 +23,7 @@ func (p *pass) serveUnlistedHolder(ctx context.Context) error {
 	switch {
 	case refusal.IsNotFound(err), err == nil && job.UID != held.job:
 		hasPods, err := jobs.AnyLive(ctx, p.LiveReader, p.name.Namespace, held.job)
-		if err != nil || hasPods || p.isBlockedFor(held.job) {
+		if err != nil || hasPods {
 			return err
 		}
 		return p.release(ctx)
@@ -70,5 +70,5 @@ func (p *pass) hasUnlistedEnded(ctx context.Context, holder *jobInfo) (bool, err
 		return false, p.ensureStartTime(ctx, holder)
 	case jobs.Waiting, jobs.Paused, jobs.Discarded:
 	}
-	return !p.isBlockedFor(holder.job.UID), nil
+	return true, nil
 }

@@ -24,10 +24,9 @@ func TestWhateverFindsALockGoneTellsThoseWhoWait(t *testing.T) {
 		isElsewhere bool
 		finds       func(context.Context, *engine.Engine) error
 	}{
-		"a renewal":               {false, renews},
-		"a renewal after a read":  {true, renews},
-		"a renewal that is lost":  {false, renews},
-		"a hand-off to its owner": {false, func(ctx context.Context, engine *engine.Engine) error { return handOff(ctx, engine, proof) }},
+		"a renewal":              {false, renews},
+		"a renewal after a read": {true, renews},
+		"a renewal that is lost": {false, renews},
 		"a release": {true, func(ctx context.Context, engine *engine.Engine) error {
 			return engine.Release(ctx, "default", key, proof)
 		}},
@@ -133,15 +132,6 @@ func TestAGrantThatIsFoundGoneIsForgotten(t *testing.T) {
 	}
 }
 
-// handOff returns [lock.ErrNotHeld] if nothing is handed off.
-func handOff(ctx context.Context, engine *engine.Engine, proof lock.Proof) error {
-	isEnded, err := engine.HandOff(ctx, "default", key, proof)
-	if err == nil && !isEnded {
-		return lock.ErrNotHeld
-	}
-	return err
-}
-
 // carol is another holder.
 func carol() lock.Request {
 	request := by("c")
@@ -151,30 +141,21 @@ func carol() lock.Request {
 
 // A hand-off may find another holder under the name, and the watch may have lost both the end and the grant.
 func TestAHandOffThatFindsAnotherHolderTellsThoseWhoWait(t *testing.T) {
-	proof := lock.Proof{Owner: "a"}
-	for title, handsOff := range map[string]func(context.Context, *engine.Engine) error{
-		"by a release": func(ctx context.Context, engine *engine.Engine) error {
-			return engine.Release(ctx, "default", key, proof)
-		},
-		"to the same holder": func(ctx context.Context, engine *engine.Engine) error { return handOff(ctx, engine, proof) },
-	} {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				here, elsewhere := start(t, etcd), start(t, etcd)
-				acquire(t, here, by("a"))
-				answers := make(chan answer, 1)
-				queueUp(t.Context(), t, here, waiting("b", 300*time.Millisecond), answers)
-				etcd.mute(true)
-				etcd.remove()
-				acquire(t, elsewhere, carol())
-				if err := handsOff(t.Context(), here); !errors.Is(err, lock.ErrNotHeld) && !errors.Is(err, lock.ErrOwnerMismatch) {
-					t.Errorf("got %v", err)
-				}
-				mustBeHeldByCarol(t, <-answers)
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		here, elsewhere := start(t, etcd), start(t, etcd)
+		acquire(t, here, by("a"))
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, here, waiting("b", 300*time.Millisecond), answers)
+		etcd.mute(true)
+		etcd.remove()
+		acquire(t, elsewhere, carol())
+		err := here.Release(t.Context(), "default", key, lock.Proof{Owner: "a"})
+		if !errors.Is(err, lock.ErrNotHeld) && !errors.Is(err, lock.ErrOwnerMismatch) {
+			t.Errorf("got %v", err)
+		}
+		mustBeHeldByCarol(t, <-answers)
+	})
 }
 
 func mustBeHeldByCarol(t *testing.T, got answer) {

@@ -196,7 +196,7 @@ func TestAHandOffThatFailsShowsNoOwnerToken(t *testing.T) {
 			}
 			return denied(500, former+" and "+next)
 		}})
-		_, err := engine.HandOff(t.Context(), "default", key, lock.Proof{Owner: former})
+		err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: former})
 		if !errors.Is(err, lock.ErrUnavailable) || strings.Contains(err.Error(), former) || strings.Contains(err.Error(), next) {
 			t.Errorf("got %v", err)
 		}

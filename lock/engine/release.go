@@ -258,36 +258,6 @@ func (g grant) asShown(seen *v1alpha1.Lock, by caller) grant {
 	return g
 }
 
-// HandOff is [Engine.Release] on the condition that the first waiter of this engine has the same holder, and gets the
-// lock in the same write. Otherwise nothing changes and isEnded is false: there is no waiter, another holder is first,
-// the waiters of other replicas are to have a chance, or the lock has changed since this engine granted or
-// renewed it. HandOff completes even if ctx ends meanwhile. If the waiter's caller has left by the
-// end of the write, or cannot be told whether it happened, the lock is released again: it passes to the next waiter,
-// of any holder, or is free.
-//
-// After an error the grant may or may not have ended; [Engine.Renew] and [Engine.Release] find
-// out. The error matches [lock.ErrUnavailable].
-func (e *Engine) HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) (isEnded bool, err error) {
-	name := types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}
-	held, isKnown := e.lockCache.find(name, proof, e.clock.Now())
-	if !isKnown {
-		return false, nil
-	}
-	held.endReason, held.endedBy = audit.ByOwner, actor(ctx, proof)
-	given := e.requestHandOff(context.WithoutCancel(ctx), held, true)
-	err = given.err
-	switch {
-	case !given.isTried, isRefused(err):
-		return false, nil
-	case err == nil, errors.Is(err, errEnded):
-		return true, nil
-	case definitelyNotApplied(err):
-		e.lockCache.take(name, proof, e.clock.Now()) // The lock has changed since.
-		return false, nil
-	}
-	return false, e.requestError(fmt.Sprintf("hand off %s in namespace %s", key, namespace), err, proof.Owner)
-}
-
 // ending is the result of [Engine.end].
 type ending struct {
 	// lock is the object that a delete was last sent for; nil if none was.

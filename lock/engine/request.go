@@ -16,8 +16,6 @@ import (
 type handOffRequest struct {
 	ctx  context.Context // that of the release, for [Tracer] and its user; the actor bounds it anew
 	held grant
-	// isToSameHolder says that the waiter must be of the same holder.
-	isToSameHolder bool
 	// isAbandoned says that the caller has left. Otherwise another one waits for done, and sees to the grant if nothing was done.
 	isAbandoned bool
 	// done is closed at the end. IsTried then says that a hand-off was tried, isDelete that the API server has refused it and the
@@ -33,9 +31,9 @@ type handOffRequest struct {
 func (e *Engine) passOnOrDelete(ctx context.Context, objects Objects, held grant) (isDelete bool, err error) {
 	queue := e.queues.hold(held.lock, e.clock.Now())
 	defer func() { e.queues.letGo(queue, e.clock.Now()) }()
-	given := e.requestHandOff(ctx, held, false)
+	given := e.requestHandOff(ctx, held)
 	if !given.isTried && e.awaitFollower(ctx, queue, held.lock) {
-		given = e.requestHandOff(ctx, held, false)
+		given = e.requestHandOff(ctx, held)
 	}
 	if given.isTried {
 		return given.isDelete, given.err
@@ -45,8 +43,8 @@ func (e *Engine) passOnOrDelete(ctx context.Context, objects Objects, held grant
 
 // requestHandOff has the actor of the lock hand a grant off to the first waiter, and waits for that. Nothing was done if no one waits, if
 // the waiters of other engines are to have a chance, or if the actor is writing for a waiter.
-func (e *Engine) requestHandOff(ctx context.Context, held grant, isToSameHolder bool) *handOffRequest {
-	given := &handOffRequest{ctx: ctx, held: held, isToSameHolder: isToSameHolder, done: make(chan struct{})}
+func (e *Engine) requestHandOff(ctx context.Context, held grant) *handOffRequest {
+	given := &handOffRequest{ctx: ctx, held: held, done: make(chan struct{})}
 	if e.queues.post(given, e.clock.Now()) {
 		<-given.done
 	}
@@ -89,9 +87,7 @@ func (q *queues) post(given *handOffRequest, now time.Time) (isPosted bool) {
 
 // mayHandOff reports whether the first waiter may have the grant.
 func (q *queues) mayHandOff(queue *queue, given *handOffRequest, now time.Time) bool {
-	head := queue.head()
-	isFor := head != nil && (!given.isToSameHolder || head.request.Holder == given.held.lock.Spec.Holder)
-	return isFor && !q.isStopped && queue.burst.mayGoOn(given.held.lock.UID, now) && remaining(queue.settled, now, settleFor) <= 0
+	return queue.head() != nil && !q.isStopped && queue.burst.mayGoOn(given.held.lock.UID, now) && remaining(queue.settled, now, settleFor) <= 0
 }
 
 // passOn gives the actor a grant whose caller has left. Only the actor calls it.
@@ -131,7 +127,7 @@ func (e *Engine) processHandOff(objects Objects, queue *queue, given *handOffReq
 	}
 	given.err = refusal.WithoutOwners(err, recipient.request.Owner)
 	// A waiter that is refused gets the error of its request when it tries itself.
-	if given.isDelete = isRefused(err) && !given.isToSameHolder; given.isDelete {
+	if given.isDelete = isRefused(err); given.isDelete {
 		given.err = e.deleteGrant(ctx, objects, given.held)
 	}
 	if isUnknown := MayHaveHappened(err) && !errors.Is(err, errEnded); isUnknown {

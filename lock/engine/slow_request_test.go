@@ -9,7 +9,6 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/engine"
 )
 
 // slowOnce makes the first request of a verb take four seconds, before it is carried out or after that.
@@ -56,33 +55,18 @@ func TestAWaiterDoesNotWaitForTheAnswerToADelete(t *testing.T) {
 
 // A call that does not wait may be quicker than the try for a waiter.
 func TestAReleaseDoesNotWaitForTheTryOfAWaiter(t *testing.T) {
-	for name, end := range map[string]func(*testing.T, *engine.Engine){
-		"a release": func(t *testing.T, running *engine.Engine) {
-			t.Helper()
-			release(t, running, "a")
-		},
-		"a hand-off": func(t *testing.T, running *engine.Engine) {
-			t.Helper()
-			if isEnded, err := running.HandOff(t.Context(), "default", key, lock.Proof{Owner: "a"}); isEnded || err != nil {
-				t.Errorf("is ended: %t, %v", isEnded, err)
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				running := start(t, etcd)
-				etcd.inject(slowOnce("create", false))
-				answers := make(chan answer, 1)
-				queueUp(t.Context(), t, running, waiting("b", 10*time.Second), answers)
-				acquire(t, running, by("a"))
-				began := time.Now()
-				end(t, running)
-				wantQuick(t, began, name)
-				<-answers
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		running := start(t, etcd)
+		etcd.inject(slowOnce("create", false))
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, running, waiting("b", 10*time.Second), answers)
+		acquire(t, running, by("a"))
+		began := time.Now()
+		release(t, running, "a")
+		wantQuick(t, began, "the release")
+		<-answers
+	})
 }
 
 // A caller may release the lock while its grant is still being delivered.

@@ -75,61 +75,47 @@ func TestAHandOffThatMayHaveHappenedIsNotToldAsUndone(t *testing.T) {
 			etcd.inject(faults{before: always(errRefused)})
 			return errLostAnswer
 		}})
-		if isEnded, err := running.HandOff(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
-			t.Errorf("isEnded %t, %v, and %q holds the lock", isEnded, err, etcd.owner(name))
+		if err := running.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("%v, and %q holds the lock", err, etcd.owner(name))
 		}
 	})
 }
 
 // That the API server refuses a second try does not say what becomes of the first: it may happen yet. Both grants are ended.
 func TestARefusalAfterALostAnswerLeavesTheHandOffUnknown(t *testing.T) {
-	for name, end := range map[string]func(context.Context, *engine.Engine) error{
-		"a release": func(ctx context.Context, running *engine.Engine) error {
-			return running.Release(ctx, "default", key, lock.Proof{Owner: "a"})
-		},
-		"a hand-off": func(ctx context.Context, running *engine.Engine) error {
-			_, err := running.HandOff(ctx, "default", key, lock.Proof{Owner: "a"})
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				running := start(t, etcd)
-				request := by("a")
-				request.TTL = time.Hour
-				acquire(t, running, request)
-				answers := make(chan answer, 1)
-				queueUp(t.Context(), t, running, waiting("b", time.Hour), answers)
-				var late *v1alpha1.Lock
-				etcd.inject(faults{before: func(verb string) error {
-					if verb != "update" {
-						return nil
-					}
-					if late == nil {
-						late = etcd.sent()
-						return errLostAnswer
-					}
-					return apierrors.NewForbidden(v1alpha1.Resource("locks"), name, errors.New("policy"))
-				}})
-				began := time.Now()
-				if err := end(t.Context(), running); !errors.Is(err, lock.ErrUnavailable) {
-					t.Errorf("told %v", err)
-				}
-				wantQuick(t, began, name)
-				etcd.inject(faults{})
-				if _, err := etcd.Update(t.Context(), late, metav1.UpdateOptions{}); err == nil {
-					passOrphanWindow()
-				}
-				if name == "a release" {
-					passOrphanWindow()
-					if got := <-answers; got.err != nil || etcd.owner("billing--report") != "b" {
-						t.Errorf("the waiter is told %v, and %q holds the lock", got.err, etcd.owner("billing--report"))
-					}
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		running := start(t, etcd)
+		request := by("a")
+		request.TTL = time.Hour
+		acquire(t, running, request)
+		answers := make(chan answer, 1)
+		queueUp(t.Context(), t, running, waiting("b", time.Hour), answers)
+		var late *v1alpha1.Lock
+		etcd.inject(faults{before: func(verb string) error {
+			if verb != "update" {
+				return nil
+			}
+			if late == nil {
+				late = etcd.sent()
+				return errLostAnswer
+			}
+			return apierrors.NewForbidden(v1alpha1.Resource("locks"), name, errors.New("policy"))
+		}})
+		began := time.Now()
+		if err := running.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("told %v", err)
+		}
+		wantQuick(t, began, "the release")
+		etcd.inject(faults{})
+		if _, err := etcd.Update(t.Context(), late, metav1.UpdateOptions{}); err == nil {
+			passOrphanWindow()
+		}
+		passOrphanWindow()
+		if got := <-answers; got.err != nil || etcd.owner(name) != "b" {
+			t.Errorf("the waiter is told %v, and %q holds the lock", got.err, etcd.owner(name))
+		}
+	})
 }
 
 // A waiter that leaves while the hand-off to it is looked for may be granted the lock: that another has it is not known.

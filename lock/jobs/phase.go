@@ -83,18 +83,9 @@ func IsFinished(job *batchv1.Job) bool {
 // Jobs may have pods that the Job controller has not seen yet, or no longer sees because their
 // owner reference was removed.
 func OnlyPodSucceeded(job *batchv1.Job) bool {
-	return hasCondition(job, batchv1.JobComplete) && job.Status.Succeeded == 1 && hasEndedOnlyPod(job)
-}
-
-// IsAboutToSucceed reports whether an unfinished Job will meet [OnlyPodSucceeded].
-func IsAboutToSucceed(job *batchv1.Job) bool {
-	return hasCondition(job, batchv1.JobSuccessCriteriaMet) && !IsFinished(job) && hasEndedOnlyPod(job)
-}
-
-// hasEndedOnlyPod reports whether the Job was to have one pod only, and has none now.
-func hasEndedOnlyPod(job *batchv1.Job) bool {
-	return job.DeletionTimestamp.IsZero() && isOne(job.Spec.Completions) && isOne(job.Spec.Parallelism) &&
-		job.Status.Failed == 0 && job.Status.Active == 0 && job.Status.Terminating != nil && *job.Status.Terminating == 0
+	return hasCondition(job, batchv1.JobComplete) && job.DeletionTimestamp.IsZero() &&
+		isOne(job.Spec.Completions) && isOne(job.Spec.Parallelism) && job.Status.Succeeded == 1 && job.Status.Failed == 0 &&
+		job.Status.Active == 0 && job.Status.Terminating != nil && *job.Status.Terminating == 0
 }
 
 func isOne(number *int32) bool { return number != nil && *number == 1 }

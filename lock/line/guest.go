@@ -23,7 +23,7 @@ func (q *question) isFor(user string) bool {
 		return true
 	case enlist:
 		return q.Acquisition != nil && q.Acquisition.Holder == user
-	case release, renew, handOff:
+	case release, renew:
 		return q.Proof != nil && q.Proof.Holder == user
 	case list, count, ending:
 	}

@@ -179,55 +179,6 @@ func TestACallerStandsWhereItBeganToWait(t *testing.T) {
 	}
 }
 
-// HandOff of a grant of another replica ends it if the first in line is of the same holder, and changes nothing else.
-func TestAHandOffAtHome(t *testing.T) {
-	for name, test := range map[string]struct {
-		next  string
-		fault func(home, guest *replica)
-		want  bool
-		// fails says that the caller is told that it may have happened.
-		fails bool
-	}{
-		"to the same holder":       {next: "alice", want: true},
-		"not to another one":       {next: "bob"},
-		"to no one":                {},
-		"that is not answered":     {next: "alice", fault: func(_, guest *replica) { guest.isDeaf.Store(true) }, fails: true},
-		"that takes too long":      {next: "alice", fault: func(home, _ *replica) { home.slow("update", time.Second) }, fails: true},
-		"that cannot be made":      {next: "alice", fault: func(home, _ *replica) { home.isDead.Store(true) }},
-		"of which no one is asked": {next: "alice", fault: func(home, _ *replica) { home.kill(); <-time.After(3 * time.Second) }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				replicas, guest := startWithGuest(t, asBefore)
-				home := replicas.all[replicas.home()]
-				replicas.hold(home, "first")
-				held := replicas.wait(t.Context(), guest, by("held", time.Hour))
-				replicas.release(home, "first")
-				replicas.granted(held, time.Second)
-				<-time.After(time.Second)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				if test.next != "" {
-					next := by("next", time.Hour)
-					next.Holder = test.next
-					_ = replicas.wait(ctx, guest, next)
-				}
-				if test.fault != nil {
-					test.fault(home, guest)
-				}
-				isEnded, err := guest.HandOff(t.Context(), "default", key, lock.Proof{Owner: "held", Holder: "alice"})
-				if isEnded != test.want || (err != nil) != test.fails {
-					t.Errorf("ended %t: %v", isEnded, err)
-				}
-				if owner := replicas.etcd.owner(); !test.fails && (owner == "next") != test.want {
-					t.Errorf("the lock is held by %q", owner)
-				}
-				<-time.After(2 * time.Second) // The home ends what it has begun.
-			})
-		})
-	}
-}
-
 // asGuests has the home take all streams for those of a guest.
 func asGuests(user string) grpc.ServerOption {
 	return grpc.StreamInterceptor(func(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, serve grpc.StreamHandler) error {

@@ -175,7 +175,7 @@ func (v *visit) answer(ctx context.Context, asked question) {
 	case list, count:
 		// Not here: callers that take their locks come first.
 		v.begin(func() { v.outbox.put(v.list(ctx, asked)) })
-	case release, renew, handOff:
+	case release, renew:
 		if v.host.timers.Since(v.behind.at(asked.Came)) > forwardFor {
 			v.outbox.put(answer{ID: asked.ID, Result: declined}) // Its replica has done it by itself.
 			return
@@ -373,7 +373,7 @@ func (v *visit) takeOut(id uint64) (place engine.Place, waits bool) {
 	return place, waits
 }
 
-// call releases, hands off or renews a lock that this replica has granted. It declines any other: the replica that asks
+// call releases or renews a lock that this replica has granted. It declines any other: the replica that asks
 // then finds out by itself.
 func (v *visit) call(ctx context.Context, asked question, came time.Time) answer {
 	if asked.Proof == nil {
@@ -389,15 +389,6 @@ func (v *visit) call(ctx context.Context, asked question, came time.Time) answer
 	ctx, cancel := context.WithTimeout(lock.ContextWithUser(context.WithoutCancel(v.host.traces.With(ctx, asked.Trace)), asked.User), lock.OperationTimeout)
 	defer cancel()
 	switch asked.Kind {
-	case handOff:
-		isEnded, err := v.host.local.HandOff(ctx, asked.Namespace, asked.Key, proof)
-		switch {
-		case err != nil:
-			return answer{ID: asked.ID, Result: unknown}
-		case isEnded:
-			return answer{ID: asked.ID, Result: done}
-		}
-		return answer{ID: asked.ID, Result: declined}
 	case release:
 		err := v.host.local.ReleaseGrant(engine.ContextWithoutCaller(ctx, came), asked.Namespace, asked.Key, proof)
 		switch {

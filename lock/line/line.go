@@ -28,7 +28,6 @@ type Local interface {
 	lock.LineReader
 	lock.LineCounter
 	// Those below are the methods of [engine.Engine].
-	HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) (isEnded bool, err error)
 	Enlist(ctx context.Context, namespace string, request lock.Request, take func(*v1alpha1.Lock, error) bool) (engine.Place, error)
 	Known(namespace string, key v1alpha1.FullKey, proof lock.Proof) (limited lock.Proof, version string, isKnown bool)
 	Shown(name types.NamespacedName) *v1alpha1.Lock

@@ -122,24 +122,6 @@ func noAnswer(operation, namespace string, key v1alpha1.FullKey) error {
 	return fmt.Errorf("%s %s in namespace %s: the home of its line did not answer: %w", operation, key, namespace, lock.ErrUnavailable)
 }
 
-// HandOff is [engine.Engine.HandOff]. The replica that has granted the lock hands it off, and no other one.
-func (l *Line) HandOff(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) (isEnded bool, err error) {
-	name := types.NamespacedName{Namespace: namespace, Name: key.ObjectName()}
-	limited, wasShown := l.limit(name, proof)
-	if _, _, isKnown := l.Known(namespace, key, proof); isKnown || !wasShown {
-		return l.Local.HandOff(ctx, namespace, key, proof)
-	}
-	switch told := l.atHome(context.WithoutCancel(ctx), question{Kind: handOff, Namespace: namespace, Key: key, Proof: &limited}); told.Result {
-	case done:
-		l.recent.forget(name, proof)
-		return true, nil
-	case unknown, leaving:
-		return false, fmt.Errorf("hand off %s in namespace %s: the home of its line did not answer: %w", key, namespace, lock.ErrUnavailable)
-	default:
-		return false, nil
-	}
-}
-
 // limit limits a proof to the grant that it is for, if this replica was told or shown of that: a home grants anew what it
 // finds granted by another one, so to all grants of one wait. What this replica knows may be a former one to the same
 // owner.

@@ -85,11 +85,9 @@ const (
 	leave kind = "leave"
 	// giveUp ends the wait of the caller of the same ID, unless a write for it is under way.
 	giveUp kind = "giveUp"
-	// release and renew are for locks that the home has granted, and so is handOff: a release on the condition that
-	// the first in line has the same holder.
+	// release and renew are for locks that the home has granted.
 	release kind = "release"
 	renew   kind = "renew"
-	handOff kind = "handOff"
 	// list asks for those that wait, and count how many they are.
 	list  kind = "list"
 	count kind = "count"

@@ -240,13 +240,13 @@ var _ = Describe("A policy of keys", func() {
 		}()
 		bind(ctx, nil)
 		proof := lock.Proof{Owner: live.Spec.Owner, Holder: "stranger"}
-		Eventually(func() int64 {
-			isEnded, err := door.HandOff(ctx, namespace, live.Spec.FullKey(), proof)
-			Expect(isEnded, err).To(BeFalse())
-			return updates.Load()
-		}).Should(BeNumerically(">", 0), "the caller does not wait yet")
-		expectUntouched(ctx, live)
+		Eventually(func() []lock.Waiter {
+			waiters, _, err := door.Waiters(ctx, namespace, live.Spec.FullKey(), 1)
+			Expect(err).NotTo(HaveOccurred())
+			return waiters
+		}).Should(HaveLen(1))
 		Expect(door.Release(ctx, namespace, live.Spec.FullKey(), proof)).To(Succeed())
+		Expect(updates.Load()).To(Equal(int64(1)), "hand-offs that were tried")
 		expectGone(ctx, live)
 		var refused error
 		Eventually(told).Should(Receive(&refused))
