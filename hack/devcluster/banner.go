@@ -9,15 +9,16 @@ import (
 )
 
 // acquireCall acquires a lock and keeps it until its release or expiry. The lock extension
-// needs a function to call, and ping is the cheapest. docs/getting-started.md begins with
-// this call.
+// needs a function to call, and ping is the cheapest. docs/getting-started.md shows this
+// call.
 const acquireCall = `{
   "protocol": {"name": "forrst", "version": "0.1.0"},
   "id": "first",
   "call": {"function": "urn:cline:forrst:fn:ping"},
   "extensions": [{
     "urn": "urn:cline:forrst:ext:atomic-lock",
-    "options": {"key": "billing:report", "scope": "global", "ttl": {"value": 5, "unit": "minute"}, "auto_release": false}
+    "options": {"key": "billing:report", "scope": "global", "ttl": {"value": 5, "unit": "minute"},
+      "auto_release": false}
   }]
 }`
 
@@ -55,7 +56,7 @@ The development cluster is ready.
 
 Take a lock by plain HTTP, which %s/docs describes:
 
-  curl -sS %s/v1/namespaces/%s/locks/billing:close%s --json '{"ttl_seconds": 300}'
+  curl -sS %s/v1/namespaces/%s/locks/billing:close%s -H 'Content-Type: application/json' -d '{"ttl_seconds": 300}'
 
 Take a lock by the Forrst protocol:
 

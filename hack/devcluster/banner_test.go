@@ -24,7 +24,7 @@ func TestBannerSaysHowToReachTheCluster(t *testing.T) {
 	for _, want := range []string{
 		"kubeconfig  .dev/kubeconfig",
 		"http://127.0.0.1:8080/forrst",
-		"curl -sS http://127.0.0.1:8080/v1/namespaces/default/locks/billing:close --json '{",
+		"curl -sS http://127.0.0.1:8080/v1/namespaces/default/locks/billing:close -H 'Content-Type: application/json' -d '{",
 		"'/other place/kubectl' --kubeconfig .dev/kubeconfig get locks",
 		"export KUBECONFIG=.dev/kubeconfig\n  bin/kubectl-lock who billing:report -n default\n",
 		"Stop it with Ctrl-C.",
@@ -85,7 +85,7 @@ func TestGettingStartedShowsTheCallOfTheBanner(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(page), "curl -sS http://127.0.0.1:8080/forrst -H 'Content-Type: application/json' -d '"+acquireCall+"'") {
-		t.Error("docs/getting-started.md begins with another call")
+		t.Error("docs/getting-started.md shows another call")
 	}
 }
 

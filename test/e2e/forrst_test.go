@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
@@ -94,6 +95,7 @@ func failWith(status int, code string) OmegaMatcher {
 type restAnswer struct {
 	Status int    `json:"-"`
 	Token  string `json:"lock_token"`
+	Body   []byte `json:"-"`
 }
 
 // rest sends a request to the REST door, with a body and a lock token unless they are empty.
@@ -113,7 +115,9 @@ func (c *cluster) rest(ctx context.Context, method, path, body, token string) re
 	got := restAnswer{Status: response.StatusCode}
 	// The length of no answer is known with HTTP/1.1 only.
 	if response.ContentLength != 0 && response.StatusCode != http.StatusNoContent {
-		Expect(json.NewDecoder(response.Body).Decode(&got)).To(Succeed())
+		got.Body, err = io.ReadAll(response.Body)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(json.Unmarshal(got.Body, &got)).To(Succeed())
 	}
 	return got
 }

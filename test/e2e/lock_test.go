@@ -107,8 +107,9 @@ var _ = Describe("A lock taken over HTTP", func() {
 	It("looks as docs/getting-started.md shows it", Label(installed), func(ctx context.Context) {
 		page, err := os.ReadFile(filepath.Join(root, "docs", "getting-started.md"))
 		Expect(err).NotTo(HaveOccurred())
-		bodies := regexp.MustCompile(`(?s)-d '(\{.*?\n\})'`).FindAllStringSubmatch(string(page), -1)
+		bodies := regexp.MustCompile(`(?s)-d '(\{\n.*?\n\})'`).FindAllStringSubmatch(string(page), -1)
 		Expect(bodies).To(HaveLen(2), "the page shows an acquire and a release")
+		requireFirstLock(ctx, page)
 
 		acquired := shared.post(ctx, bodies[0][1])
 		Expect(acquired).To(beAcquired())
@@ -144,16 +145,28 @@ var _ = Describe("A lock taken over HTTP", func() {
 	It("looks as the README shows it", Label(installed), func(ctx context.Context) {
 		readme, err := os.ReadFile(filepath.Join(root, "README.md"))
 		Expect(err).NotTo(HaveOccurred())
-		commands := regexp.MustCompile(`curl http://127\.0\.0\.1:8080(/v1/\S+) (?:--json '(\{.*?\})'|-X DELETE -H "X-Lock-Token: \$LOCK_TOKEN")\n`).FindAllSubmatch(readme, -1)
-		Expect(commands).To(HaveLen(2), "the README shows an acquire and a release")
-		acquired := shared.rest(ctx, http.MethodPost, string(commands[0][1]), string(commands[0][2]), "")
-		Expect(acquired.Status).To(Equal(http.StatusCreated))
-		Expect(acquired.Token).NotTo(BeEmpty())
-		Expect(shared.rest(ctx, http.MethodDelete, string(commands[1][1]), "", acquired.Token).Status).To(Equal(http.StatusNoContent))
-
+		requireFirstLock(ctx, readme)
 		shared.applyAndDelete(ctx, readme)
 	})
 })
+
+// firstLock is how a page takes a lock by plain HTTP and releases it.
+var firstLock = regexp.MustCompile(`(?s)\nLOCK=http://127\.0\.0\.1:8080(/v1/\S+)\n` +
+	`LOCK_TOKEN="\$\(curl -sS "\$LOCK" -H 'Content-Type: application/json' -d '(\{[^']*\})' \|\n {2}sed 's/(\S+)/\\1/'\)"\n` +
+	`.*\ncurl [^\n]*"\$LOCK" -X DELETE -H "X-Lock-Token: \$LOCK_TOKEN"\n`)
+
+// requireFirstLock takes the lock of a page as the page does.
+func requireFirstLock(ctx context.Context, page []byte) {
+	GinkgoHelper()
+	shown := firstLock.FindSubmatch(page)
+	Expect(shown).NotTo(BeNil(), "the page shows an acquire and a release")
+	acquired := shared.rest(ctx, http.MethodPost, string(shown[1]), string(shown[2]), "")
+	Expect(acquired.Status).To(Equal(http.StatusCreated))
+	// sed's \( and \) are the parentheses of a group in Go.
+	token := regexp.MustCompile(strings.NewReplacer(`\(`, `(`, `\)`, `)`).Replace(string(shown[3])))
+	Expect(strings.TrimSpace(token.ReplaceAllString(string(acquired.Body), "$1"))).To(Equal(acquired.Token))
+	Expect(shared.rest(ctx, http.MethodDelete, string(shown[1]), "", acquired.Token).Status).To(Equal(http.StatusNoContent))
+}
 
 // applyAndDelete applies the Lock manifest that a page shows, and deletes it again.
 func (c *cluster) applyAndDelete(ctx context.Context, page []byte) {
