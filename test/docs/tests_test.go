@@ -19,26 +19,26 @@ const root = "../.."
 // cited are the parts of a cell that names tests: a file, a Go test, and a spec or a case.
 var cited = regexp.MustCompile("`([\\w./-]+\\.go)`|`((?:Test|Fuzz)\\w+)`|\"([^\"]+)\"")
 
-// TestThreatModel fails if docs/threat-model.md has a threat without a test, or names a
+// TestThreatsHaveTests fails if test/threats.md has a threat without a test, or names a
 // test that does not exist.
-func TestThreatModel(t *testing.T) {
-	if rows := checkTables(t, "threat-model.md", 3, "| threat |"); rows < 50 {
+func TestThreatsHaveTests(t *testing.T) {
+	if rows := checkTables(t, "test/threats.md", 3, "| threat |"); rows < 50 {
 		t.Errorf("the page has %d threats", rows)
 	}
 }
 
-// TestRequirementsOfREST does the same for docs/rest.md.
+// TestRequirementsOfREST does the same for test/rest/README.md.
 func TestRequirementsOfREST(t *testing.T) {
-	if rows := checkTables(t, "rest.md", 2, "| requirement |", "| promise |"); rows < 15 {
+	if rows := checkTables(t, "test/rest/README.md", 2, "| requirement |", "| promise |"); rows < 15 {
 		t.Errorf("the page has %d requirements", rows)
 	}
 }
 
-// TestStatesAndToolsOfGitOps does the same for docs/gitops.md.
+// TestStatesAndToolsOfGitOps does the same for test/gitops/README.md.
 func TestStatesAndToolsOfGitOps(t *testing.T) {
-	rows := checkTables(t, "gitops.md", 3, "| what happens |", "| tool |")
-	rows += checkTables(t, "gitops.md", 4, "| state of the Lock |")
-	rows += checkTables(t, "gitops.md", 5, "| state of the Job |")
+	rows := checkTables(t, "test/gitops/README.md", 3, "| what happens |", "| tool |")
+	rows += checkTables(t, "test/gitops/README.md", 4, "| state of the Lock |")
+	rows += checkTables(t, "test/gitops/README.md", 5, "| state of the Job |")
 	if rows < 35 {
 		t.Errorf("the page has %d states and tools", rows)
 	}
@@ -48,7 +48,7 @@ func TestStatesAndToolsOfGitOps(t *testing.T) {
 // does not exist. It returns how many rows there are.
 func checkTables(t *testing.T, document string, columns int, heads ...string) (rows int) {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(root, "docs", document))
+	page, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(document)))
 	if err != nil {
 		t.Fatal(err)
 	}
