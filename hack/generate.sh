@@ -14,6 +14,7 @@ role() {
 go tool controller-gen object:headerFile=hack/boilerplate.go.txt crd output:crd:dir=config/crd/bases paths=./api/...
 go tool controller-gen webhook output:webhook:dir=config/webhook paths=./webhook/...
 go test -vet=off ./cli -count=1 -run='^TestReference$' -update >/dev/null
+go test -vet=off ./cmd/lock-operator -count=1 -run='^TestFlagsPage$' -update >/dev/null
 go test -vet=off ./lock/metric -count=1 -run='^TestTable$' -update >/dev/null
 go run ./hack/observability
 role facade ./facade/... ./auth ./lock/engine

@@ -12,7 +12,7 @@ before="$(mktemp -d)"
 trap 'rm -rf "$before"' EXIT
 
 # A comparison with what was there before, unlike one with the last commit, also works among changes that are not committed yet.
-generated=(api config charts docs/alerts.md docs/cli-reference.md docs/metrics.md)
+generated=(api config charts docs/alerts.md docs/cli-reference.md docs/flags.md docs/metrics.md)
 cp -R "${generated[@]}" "$before"
 hack/generate.sh || fail "hack/generate.sh fails"
 for tree in "${generated[@]}"; do

@@ -9,8 +9,7 @@ import (
 )
 
 // acquireCall acquires a lock and keeps it until its release or expiry. The lock extension
-// needs a function to call, and ping is the cheapest. docs/getting-started.md shows this
-// call.
+// needs a function to call, and ping is the cheapest. docs/forrst.md shows this call.
 const acquireCall = `{
   "protocol": {"name": "forrst", "version": "0.1.0"},
   "id": "first",

@@ -79,13 +79,13 @@ func TestAcquireCallIsJSONInSingleQuotes(t *testing.T) {
 	}
 }
 
-func TestGettingStartedShowsTheCallOfTheBanner(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "getting-started.md"))
+func TestThePageOnForrstShowsTheCallOfTheBanner(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "forrst.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(page), "curl -sS http://127.0.0.1:8080/forrst -H 'Content-Type: application/json' -d '"+acquireCall+"'") {
-		t.Error("docs/getting-started.md shows another call")
+		t.Error("docs/forrst.md shows another call")
 	}
 }
 

@@ -78,7 +78,7 @@ func textFiles(t *testing.T) []string {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && path != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "bin"):
+		case entry.IsDir() && path != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "bin" || entry.Name() == "node_modules"):
 			return filepath.SkipDir
 		case slices.Contains([]string{".go", ".md", ".yaml"}, filepath.Ext(path)):
 			paths = append(paths, path)

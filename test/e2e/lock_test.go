@@ -107,9 +107,15 @@ var _ = Describe("A lock taken over HTTP", func() {
 	It("looks as docs/getting-started.md shows it", Label(installed), func(ctx context.Context) {
 		page, err := os.ReadFile(filepath.Join(root, "docs", "getting-started.md"))
 		Expect(err).NotTo(HaveOccurred())
+		requireFirstLock(ctx, page)
+		shared.applyAndDelete(ctx, page)
+	})
+
+	It("looks as docs/forrst.md shows it", Label(installed), func(ctx context.Context) {
+		page, err := os.ReadFile(filepath.Join(root, "docs", "forrst.md"))
+		Expect(err).NotTo(HaveOccurred())
 		bodies := regexp.MustCompile(`(?s)-d '(\{\n.*?\n\})'`).FindAllStringSubmatch(string(page), -1)
 		Expect(bodies).To(HaveLen(2), "the page shows an acquire and a release")
-		requireFirstLock(ctx, page)
 
 		acquired := shared.post(ctx, bodies[0][1])
 		Expect(acquired).To(beAcquired())
@@ -119,8 +125,6 @@ var _ = Describe("A lock taken over HTTP", func() {
 		Expect(bodies[1][1]).To(ContainSubstring("550e8400-e29b-41d4-a716-446655440000"))
 		release := strings.ReplaceAll(bodies[1][1], "550e8400-e29b-41d4-a716-446655440000", owner)
 		Expect(shared.post(ctx, release)).To(And(HaveField("Status", 200), HaveField("Result", HaveKeyWithValue("released", true))))
-
-		shared.applyAndDelete(ctx, page)
 	})
 
 	It("answers as docs/rest.md shows it, command by command", Label(installed), func(ctx context.Context) {

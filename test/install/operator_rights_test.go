@@ -20,7 +20,7 @@ import (
 const ownNamespace = "forrst-system"
 
 // explained is a row of the table of rights in docs/operations.md.
-var explained = regexp.MustCompile("(?m)^\\| `([a-z0-9.]*/[a-z/]+)` \\| (everywhere|own namespace)(?:: ([a-z, -]+))? \\| `([a-z]+)` \\| ([a-zç, ]+) \\| (.{20,}) \\|$")
+var explained = regexp.MustCompile("(?m)^\\| `([a-z0-9.]*/[a-z/]+)` \\| (everywhere|own namespace)(?:: ([a-z, -]+))? \\| (`[a-z]+`(?:, `[a-z]+`)*) \\| ([a-zç, ]+) \\| (.{20,}) \\|$")
 
 var _ = Describe("The operator", func() {
 	BeforeEach(func(ctx context.Context) {
@@ -45,10 +45,12 @@ var _ = Describe("The operator", func() {
 			if !slices.Contains(who, written) {
 				continue
 			}
-			right := strings.TrimSuffix(row[1]+" "+row[4]+" "+row[3], " ")
-			own = append(own, right)
-			if row[2] == "everywhere" {
-				everywhere = append(everywhere, right)
+			for verb := range strings.SplitSeq(row[4], ", ") {
+				right := strings.TrimSuffix(row[1]+" "+strings.Trim(verb, "`")+" "+row[3], " ")
+				own = append(own, right)
+				if row[2] == "everywhere" {
+					everywhere = append(everywhere, right)
+				}
 			}
 		}
 		Expect(everywhere).NotTo(BeEmpty(), "there is no table of rights")
