@@ -19,8 +19,8 @@ func TestFlagsPage(t *testing.T) {
 	page.WriteString(`# Flags of lock-operator
 
 "make generate" writes this page from the flags of the program. [operations.md](operations.md) explains the limits.
---kubeconfig names the API server to use; in a pod it is that of the cluster. --zap-log-level is info, debug, or a number up
-to 5; debug adds a line for each refused change, each reaped lock and each fault of a connection.
+--kubeconfig names the API server to use; in a pod it is that of the cluster. --zap-log-level is info, debug, or a
+number up to 5; debug adds a line for each refused change, each reaped lock and each fault of a connection.
 
 | flag | default | meaning |
 | --- | --- | --- |
