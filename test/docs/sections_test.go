@@ -14,8 +14,8 @@ var (
 	// citation is how comments and documents name a section of a document. A document that
 	// cites its own sections leaves its name out.
 	citation = regexp.MustCompile(`(?:([\w-]+\.md)\)?, )?sections? (\d+(?:\.\d+)*)`)
-	// numbered is a heading that begins with a number.
-	numbered = regexp.MustCompile(`(?m)^#{2,} (\d+(?:\.\d+)*)\.? `)
+	// numbered is a heading, or a bold item of a list, that begins with a number.
+	numbered = regexp.MustCompile(`(?m)^(?:#{2,} |- \*\*)(\d+(?:\.\d+)*)\.? `)
 	// commentBreak joins the lines of a comment, which a citation may span.
 	commentBreak = regexp.MustCompile(`\n[ \t]*(?://|#)?[ \t]*`)
 )
