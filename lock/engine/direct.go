@@ -25,9 +25,8 @@ import (
 // An acquire in another namespace fails with [lock.ErrInvalid], unless this one is empty.
 //
 // [Engine.Start] runs the engine with its informer, which watches the locks that are waited for, or
-// held for longer than a second: each by a watch of its own, or all locks of the namespace while there
-// are more than sixteen. An acquire waits up to [lock.OperationTimeout] for Start to be called, and
-// then fails with [lock.ErrUnavailable]. So does one for a lock of which the API server has told nothing
+// held for longer than a second, up to 64 of them, each by a watch of its own. An acquire waits up to
+// [lock.OperationTimeout] for Start to be called, and then fails with [lock.ErrUnavailable]. So does one for a lock of which the API server has told nothing
 // for that long: its wait is for a holder.
 func NewDirect(config *rest.Config, namespace string, logger logr.Logger) (*Engine, error) {
 	now := servertime.New(clock.RealClock{})

@@ -152,17 +152,13 @@ func (c *ObjectClient) Informer(namespace string, stream *WatchStream) cache.Sha
 
 // KeyInformer returns an informer for the locks in use in a namespace, or in all namespaces if it is
 // empty, whose requests pass through the stream. The caller runs it. It needs the verbs list and
-// watch; rights on single locks by their names are enough for as long as few are in use.
+// watch; rights on single locks by their names are enough.
 func (c *ObjectClient) KeyInformer(namespace string, stream *WatchStream) *keywatch.Informer {
 	return keywatch.New(keywatch.Options{
 		Namespace: namespace,
 		Open: func(name types.NamespacedName) (cache.ListerWatcher, func()) {
-			selector := fields.Everything()
-			if name.Name != "" {
-				selector = fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name)
-			}
 			part, forget := stream.newPart()
-			return part.wrap(c.source(name.Namespace, selector)), forget
+			return part.wrap(c.source(name.Namespace, fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name))), forget
 		},
 		Clock: stream.clock,
 	})

@@ -24,7 +24,7 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// objectWatch is a watch of one lock, or of all if the name is empty.
+// objectWatch is a watch of one lock.
 type objectWatch struct {
 	name   string
 	events chan watch.Event
@@ -45,7 +45,7 @@ func (w *objectWatch) OnDelete(object any) { w.send(watch.Deleted, object) }
 
 func (w *objectWatch) send(change watch.EventType, object any) {
 	shown, _ := object.(*v1alpha1.Lock)
-	if w.stopped.Err() == nil && (w.name == "" || w.name == shown.Name) {
+	if w.stopped.Err() == nil && w.name == shown.Name {
 		w.events <- watch.Event{Type: change, Object: shown}
 	}
 }
@@ -58,7 +58,7 @@ func (e *etcd) open(name types.NamespacedName) (cache.ListerWatcher, func()) {
 			defer e.mu.Unlock()
 			list := &v1alpha1.LockList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(max(1, e.revision))}}
 			for _, object := range e.objects {
-				if name.Name == "" || name.Name == object.Name {
+				if name.Name == object.Name {
 					list.Items = append(list.Items, *object.DeepCopy())
 				}
 			}

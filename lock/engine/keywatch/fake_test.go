@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,10 +27,6 @@ type server struct {
 	// isOld has it not stream lists, and list what was true up to maxLag changes ago.
 	isOld  bool
 	maxLag int
-	// lag is how many changes each list is behind, which its watch does not show either.
-	lag int
-	// refuse returns the error of a request for a name, or nil.
-	refuse func(name types.NamespacedName) error
 
 	mu sync.Mutex
 	// random says how old a list is.
@@ -39,14 +34,6 @@ type server struct {
 	history  []watch.Event
 	watches  map[*serverWatch]struct{}
 	requests []string
-}
-
-// set changes the faults.
-func (s *server) set(lag int, failure error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lag = lag
-	s.refuse = func(types.NamespacedName) error { return failure }
 }
 
 // restore goes back to before the first change, and ends all watches.
@@ -64,7 +51,6 @@ func newServer() *server {
 	return &server{
 		random:  rand.New(rand.NewPCG(1, 0)),
 		watches: map[*serverWatch]struct{}{},
-		refuse:  func(types.NamespacedName) error { return nil },
 	}
 }
 
@@ -95,67 +81,35 @@ func (w *serverWatch) show(event watch.Event) {
 func lockOf(object any) *v1alpha1.Lock { return object.(*v1alpha1.Lock) }
 
 func isOf(name types.NamespacedName, lock *v1alpha1.Lock) bool {
-	return name.Name == "" && (name.Namespace == "" || name.Namespace == lock.Namespace) ||
-		name == types.NamespacedName{Namespace: lock.Namespace, Name: lock.Name}
+	return name == types.NamespacedName{Namespace: lock.Namespace, Name: lock.Name}
 }
 
 // Open is that of keywatch.Options.
 func (s *server) Open(name types.NamespacedName) (cache.ListerWatcher, func()) {
 	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (list runtime.Object, err error) {
-			err = persist(ctx, func() error {
-				list, err = s.list(name)
-				return err
-			})
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (opened watch.Interface, err error) {
-			err = persist(ctx, func() error {
-				opened, err = s.watch(name, options)
-				return err
-			})
-			return opened, err
+		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) { return s.list(name), nil },
+		WatchFuncWithContext: func(_ context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return s.watch(name, options)
 		},
 	}, func() {}
 }
 
-// persist repeats a request, as the streams of the engine do.
-func persist(ctx context.Context, request func() error) error {
-	for {
-		err := request()
-		if err == nil || apierrors.IsInvalid(err) || apierrors.IsResourceExpired(err) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(time.Second):
-		}
-	}
-}
-
-func (s *server) request(verb string, name types.NamespacedName) error {
-	if err := s.refuse(name); err != nil {
-		return err
-	}
+func (s *server) request(verb string, name types.NamespacedName) {
 	s.requests = append(s.requests, verb+" "+name.Name)
-	return nil
 }
 
-func (s *server) list(name types.NamespacedName) (runtime.Object, error) {
+func (s *server) list(name types.NamespacedName) runtime.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.request("list", name); err != nil {
-		return nil, err
-	}
-	at := len(s.history) - s.lag - s.random.IntN(min(len(s.history), s.maxLag)+1)
+	s.request("list", name)
+	at := len(s.history) - s.random.IntN(min(len(s.history), s.maxLag)+1)
 	list := &v1alpha1.LockList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(at + 1)}}
 	for _, lock := range s.state(at) {
 		if isOf(name, lock) {
 			list.Items = append(list.Items, *lock)
 		}
 	}
-	return list, nil
+	return list
 }
 
 // state returns the locks after so many changes.
@@ -180,9 +134,7 @@ func (s *server) watch(name types.NamespacedName, options metav1.ListOptions) (w
 	if streamsList && s.isOld {
 		return nil, apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("Lock").GroupKind(), "", nil)
 	}
-	if err := s.request("watch", name); err != nil {
-		return nil, err
-	}
+	s.request("watch", name)
 	seen, err := strconv.Atoi(options.ResourceVersion)
 	switch {
 	case streamsList:
@@ -200,7 +152,7 @@ func (s *server) watch(name types.NamespacedName, options metav1.ListOptions) (w
 		opened.show(s.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"}))
 		return opened, nil
 	}
-	for _, event := range s.history[seen-1 : max(seen-1, len(s.history)-s.lag)] {
+	for _, event := range s.history[seen-1:] {
 		opened.show(event)
 	}
 	return opened, nil
@@ -245,18 +197,14 @@ func (s *server) made() []string {
 	return made
 }
 
-// open returns the number of open watches of single locks and of all.
-func (s *server) open() (single, wide int) {
+// open returns the locks that are watched.
+func (s *server) open() (names []types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for open := range s.watches {
-		if open.name.Name == "" {
-			wide++
-		} else {
-			single++
-		}
+		names = append(names, open.name)
 	}
-	return single, wide
+	return names
 }
 
 // present returns the versions of all locks.

@@ -2,14 +2,12 @@ package keywatch_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
@@ -59,8 +57,8 @@ func start(t *testing.T, server *server) *fixture {
 	t.Cleanup(func() {
 		cancel()
 		<-ended
-		if single, wide := server.open(); single+wide > 0 {
-			t.Errorf("%d watches of single locks and %d of all are open after the end", single, wide)
+		if open := server.open(); len(open) > 0 {
+			t.Errorf("%v are watched after the end", open)
 		}
 		for _, wrong := range f.shown.wrong {
 			t.Error(wrong)
@@ -92,11 +90,11 @@ func (f *fixture) mustRequest(t *testing.T, want ...string) {
 	}
 }
 
-func (f *fixture) mustHaveOpen(t *testing.T, single, wide int) {
+func (f *fixture) mustHaveOpen(t *testing.T, want int) {
 	t.Helper()
 	synctest.Wait()
-	if gotSingle, gotWide := f.server.open(); gotSingle != single || gotWide != wide {
-		t.Errorf("open: %d watches of single locks and %d of all, want %d and %d", gotSingle, gotWide, single, wide)
+	if open := f.server.open(); len(open) != want {
+		t.Errorf("%d watches are open, want %d", len(open), want)
 	}
 }
 
@@ -158,7 +156,7 @@ func TestAWatchIsKeptForAMinuteAfterItsLastUse(t *testing.T) {
 		f.mustRequest(t, "watch mine")
 		f.mustTell(t, mine, "added")
 		pass(time.Millisecond)
-		f.mustHaveOpen(t, 0, 0)
+		f.mustHaveOpen(t, 0)
 		f.mustTell(t, mine, "forgotten")
 		f.use(mine)
 		f.mustRequest(t, "watch mine")
@@ -230,147 +228,6 @@ func TestAListThatIsBehindTheUseTellsNothing(t *testing.T) {
 	}
 }
 
-func TestManyLocksInUseAreWatchedTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := start(t, newServer())
-		unused := named("unused")
-		f.server.write(unused, watch.Added)
-		var releases []func()
-		for number := range keywatch.MaxNames {
-			f.server.write(numbered(number), watch.Added)
-			releases = append(releases, f.use(numbered(number)))
-		}
-		f.mustHaveOpen(t, keywatch.MaxNames, 0)
-		f.mustTell(t, unused, "")
-		f.server.made()
-
-		releases = append(releases, f.use(numbered(keywatch.MaxNames)))
-		f.mustHaveOpen(t, 0, 1)
-		f.mustTell(t, numbered(keywatch.MaxNames), "absent")
-		f.mustTell(t, unused, "added")
-		for number := range 1000 {
-			f.use(numbered(keywatch.MaxNames + number))()
-		}
-		f.mustRequest(t, "watch ")
-
-		for _, release := range releases[keywatch.MaxNames/2:] {
-			release()
-		}
-		pass(5*time.Minute - time.Second)
-		f.mustHaveOpen(t, 0, 1)
-		pass(time.Second)
-		f.mustHaveOpen(t, keywatch.MaxNames/2, 0)
-		f.mustTell(t, unused, "forgotten")
-		f.server.write(numbered(0), watch.Deleted)
-		f.mustTell(t, numbered(0), "deleted")
-	})
-}
-
-// A watch is closed when the one that replaces it has shown as much, which a bookmark may tell.
-func TestAWatchIsNotClosedBeforeTheOneThatReplacesItHasCaughtUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := newServer()
-		server.isOld = true
-		f := start(t, server)
-		var releases []func()
-		server.write(named("unused"), watch.Added)
-		for number := range keywatch.MaxNames {
-			releases = append(releases, f.use(numbered(number)))
-		}
-		server.set(1, nil)
-		releases = append(releases, f.use(numbered(keywatch.MaxNames)))
-		f.mustHaveOpen(t, keywatch.MaxNames, 1)
-		server.sendBookmarks()
-		f.mustHaveOpen(t, 0, 1)
-
-		for _, release := range releases[1:] {
-			release()
-		}
-		server.set(0, apierrors.NewInternalError(errors.New("test")))
-		pass(5 * time.Minute)
-		f.mustHaveOpen(t, 0, 1)
-		server.write(numbered(0), watch.Added)
-		f.mustTell(t, numbered(0), "added")
-		server.set(0, nil)
-		pass(5 * time.Minute)
-		f.mustHaveOpen(t, 1, 0)
-	})
-}
-
-// startNarrowing returns an informer that is to watch the locks 0 and 1 one by one again, but still
-// has the watch of all, since that of lock 0 cannot be opened. ReleaseOther ends the use of lock 1.
-func startNarrowing(t *testing.T) (f *fixture, releaseOther func()) {
-	t.Helper()
-	server := newServer()
-	f = start(t, server)
-	var releases []func()
-	for number := range keywatch.MaxNames + 1 {
-		server.write(numbered(number), watch.Added)
-		releases = append(releases, f.use(numbered(number)))
-	}
-	for _, release := range releases[2:] {
-		release()
-	}
-	server.mu.Lock()
-	server.refuse = func(name types.NamespacedName) error {
-		if name == numbered(0) {
-			return apierrors.NewInternalError(errors.New("test"))
-		}
-		return nil
-	}
-	server.mu.Unlock()
-	pass(5 * time.Minute)
-	f.mustHaveOpen(t, 1, 1)
-	return f, releases[1]
-}
-
-func TestAUseThatBeginsBeforeTheWatchOfAllIsClosedGoesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, _ := startNarrowing(t)
-		pass(keywatch.BriefFor / 2)
-		f.Use(numbered(2), nil, true)
-		f.mustTell(t, numbered(2), "added")
-		f.server.set(0, nil)
-		pass(keywatch.BriefFor * 3 / 4)
-		f.mustHaveOpen(t, 2, 0)
-		f.mustTell(t, numbered(2), "forgotten")
-		pass(keywatch.BriefFor / 4)
-		f.mustHaveOpen(t, 3, 0)
-		f.mustTell(t, numbered(2), "added")
-		f.server.write(numbered(2), watch.Deleted)
-		f.mustTell(t, numbered(2), "deleted")
-	})
-}
-
-// A lock without events of its own is shown by its own watch from a bookmark on, so that the watch of
-// all can be closed.
-func TestABookmarkHandsAUseOverToItsOwnWatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, _ := startNarrowing(t)
-		f.server.write(named("unused"), watch.Added)
-		synctest.Wait() // The watch of all has shown it, which a list that is late does not have.
-		f.server.mu.Lock()
-		f.server.isOld, f.server.lag = true, 1
-		f.server.mu.Unlock()
-		f.use(named("idle"))
-		f.mustHaveOpen(t, 2, 1)
-		f.server.sendBookmarks()
-		f.server.set(0, nil)
-		pass(time.Minute)
-		f.mustHaveOpen(t, 3, 0)
-	})
-}
-
-func TestALockWhoseWatchEndsIsShownByThatOfAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, releaseOther := startNarrowing(t)
-		releaseOther()
-		pass(keywatch.KeepFor)
-		f.mustHaveOpen(t, 0, 1)
-		f.mustTell(t, numbered(1), "added")
-	})
-}
-
 func TestAListHoldsAfterEtcdWasRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, newServer())
@@ -381,15 +238,6 @@ func TestAListHoldsAfterEtcdWasRestored(t *testing.T) {
 		f.server.restore()
 		pass(10 * time.Second)
 		f.mustTell(t, named("mine"), "deleted")
-
-		f.server.write(named("unused"), watch.Added)
-		for number := range keywatch.MaxNames {
-			f.use(numbered(number))
-		}
-		f.mustTell(t, named("unused"), "added")
-		f.server.restore()
-		pass(10 * time.Second)
-		f.mustTell(t, named("unused"), "deleted")
 	})
 }
 
@@ -421,35 +269,24 @@ func TestAnIdleWatchMakesRoom(t *testing.T) {
 			}
 		}
 		f.use(named("another"))
-		f.mustHaveOpen(t, keywatch.MaxNames, 0)
+		f.mustHaveOpen(t, keywatch.MaxNames)
 		f.mustTell(t, numbered(0), "forgotten")
 		f.mustTell(t, numbered(1), "absent")
 	})
 }
 
-func TestLocksStayWatchedIfTheWatchOfAllIsForbidden(t *testing.T) {
+func TestALockBeyondTheBoundIsWatchedWhenThereIsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newServer()
-		server.refuse = func(name types.NamespacedName) error {
-			if name.Name == "" {
-				return apierrors.NewForbidden(v1alpha1.Resource("locks"), "", nil)
-			}
-			return nil
-		}
-		f := start(t, server)
+		f := start(t, newServer())
 		var releases []func()
 		for number := range keywatch.MaxNames + 1 {
 			releases = append(releases, f.use(numbered(number)))
 		}
-		f.mustHaveOpen(t, keywatch.MaxNames, 0)
-		f.server.write(numbered(0), watch.Added)
-		f.mustTell(t, numbered(0), "added")
-		for _, release := range releases[:keywatch.MaxNames/2+1] {
-			release()
-		}
-		pass(5 * time.Minute)
-		f.mustHaveOpen(t, keywatch.MaxNames/2, 0)
-		f.server.write(numbered(keywatch.MaxNames), watch.Added)
-		f.mustTell(t, numbered(keywatch.MaxNames), "added")
+		f.mustHaveOpen(t, keywatch.MaxNames)
+		f.mustTell(t, numbered(keywatch.MaxNames), "")
+		releases[0]()
+		f.mustHaveOpen(t, keywatch.MaxNames)
+		f.mustTell(t, numbered(keywatch.MaxNames), "absent")
+		f.mustTell(t, numbered(0), "forgotten")
 	})
 }
