@@ -184,10 +184,12 @@ func New(options Options) (*Engine, error) {
 	engine.lockCache = newLockCache(
 		func(name types.NamespacedName, change lock.Change) {
 			engine.queues.changed(name, change, engine.clock.Now())
+			engine.orphans.shown(change.Lock)
 		},
 		func(name types.NamespacedName) { engine.queues.forgotten(name) })
 	engine.queues = newQueues(engine.lockCache, maxSpread(options.IsAdmitted))
 	engine.queues.standing.limits = options.Waiters
+	engine.orphans = newOrphans(engine.endGrant, options.Clock, servertime.Timers(options.Clock), options.Logger)
 	engine.keyInformer, _ = options.Informer.(KeyInformer)
 	if options.Informer != nil {
 		registered, err := options.Informer.AddEventHandler(engine.lockCache)
@@ -202,7 +204,6 @@ func New(options Options) (*Engine, error) {
 			engine.shownAll = registered.HasSyncedChecker().Done()
 		}
 	}
-	engine.orphans = newOrphans(engine.endGrant, engine.listAll, options.Clock, servertime.Timers(options.Clock), options.Logger)
 	return engine, nil
 }
 
@@ -229,7 +230,6 @@ func (e *Engine) Start(ctx context.Context) error {
 	for range orphanWorkers {
 		workers.Go(func() { e.orphans.run(e.working) })
 	}
-	workers.Go(func() { e.orphans.search(ctx) })
 	<-ctx.Done()
 	e.mu.Lock()
 	e.stopped = true
@@ -237,7 +237,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	e.queues.stop()
 	e.calls.Wait()
 	e.lockCache.close()
-	e.orphans.finish(e.working, e.timeout) // ctx has ended
+	e.orphans.finish()
 	idle := make(chan struct{})
 	go func() {
 		workers.Wait()

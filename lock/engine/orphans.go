@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
@@ -21,51 +22,44 @@ const (
 	lateWriteWindow = time.Minute
 	// orphanWorkers is how many orphans are processed at a time.
 	orphanWorkers = 16
-	// maxLookups is how many unanswered grants are looked up one by one. After an outage there may
-	// be thousands, most of which never happened: one that did must not wait for the others.
-	maxLookups = 64
-	// searchPeriod is the pause between two lists that look for all further ones.
-	searchPeriod = 5 * time.Second
-	// searchAgainAfter is the pause after a list that failed: an outage that ends leaves late grants.
-	searchAgainAfter = time.Second
-	// maxSearched bounds the memory of grants that are looked for in lists, to some hundred
-	// megabytes. Beyond it a grant that did happen ends by its ttl.
-	maxSearched = 100_000
+	// lookupsPerSecond bounds the reads that look for unanswered grants, and lookupsAtOnce those at once. After an outage
+	// there may be thousands of such grants, most of which never happened.
+	lookupsPerSecond = 200
+	lookupsAtOnce    = 64
+	// maxLookedFor bounds the memory of unanswered grants, to some hundred megabytes. Beyond it a grant that did happen
+	// ends by its ttl.
+	maxLookedFor = 100_000
 )
 
 // orphans ends grants that no caller will release: their writes happened after the caller had left
 // or had been told that the service is unavailable. It tries until the grant has ended, at the
-// latest by its ttl. A late grant is ended within about [searchPeriod] and the time of a list of
-// the locks of its namespace, however many others are looked for.
+// latest by its ttl. A write that went unanswered is looked for by reads, and when the informer shows a lock that it has made.
 type orphans struct {
-	// queue holds the grants to look up and to end.
-	queue workqueue.TypedRateLimitingInterface[grant]
-	end   func(context.Context, grant) (found bool, err error)
-	// list passes on the locks of a namespace as they are in etcd.
-	list func(ctx context.Context, namespace string, each func(*v1alpha1.Lock)) error
+	// queue holds the grants to look up and to end, and backoff says when to try again.
+	queue   workqueue.TypedDelayingInterface[grant]
+	backoff workqueue.TypedRateLimiter[grant]
+	lookups *rate.Limiter
+	end     func(context.Context, grant) (found bool, err error)
 	// clock judges expiry. timers measures durations and is never corrected.
 	clock  clock.PassiveClock
 	timers clock.WithTicker
 	log    logr.Logger
 
 	mu sync.Mutex
-	// lookedUp are the unanswered grants in queue, and searched those to look for in lists. The
-	// values are when the API server first answered that a grant does not exist; zero before.
-	lookedUp, searched map[grant]time.Time
-	// isSearching has a value if searched is not empty.
-	isSearching chan struct{}
+	// unanswered are the grants that may have happened, by the name of the lock. The values are when the API server first
+	// answered that a grant does not exist; zero before.
+	unanswered map[types.NamespacedName]map[grant]time.Time
+	// number is how many there are.
+	number int
 }
 
-func newOrphans(
-	end func(context.Context, grant) (bool, error), list func(context.Context, string, func(*v1alpha1.Lock)) error,
-	now clock.PassiveClock, timers clock.WithTicker, log logr.Logger,
-) *orphans {
-	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[grant](50*time.Millisecond, 5*time.Second)
-	queue := workqueue.NewTypedRateLimitingQueueWithConfig(backoff,
-		workqueue.TypedRateLimitingQueueConfig[grant]{Clock: timers})
+func newOrphans(end func(context.Context, grant) (bool, error), now clock.PassiveClock, timers clock.WithTicker, log logr.Logger) *orphans {
 	return &orphans{
-		queue: queue, end: end, list: list, clock: now, timers: timers, log: log,
-		lookedUp: map[grant]time.Time{}, searched: map[grant]time.Time{}, isSearching: make(chan struct{}, 1),
+		queue:   workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[grant]{Clock: timers}),
+		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[grant](50*time.Millisecond, 5*time.Second),
+		lookups: rate.NewLimiter(lookupsPerSecond, lookupsAtOnce),
+		end:     end, clock: now, timers: timers, log: log,
+		unanswered: map[types.NamespacedName]map[grant]time.Time{},
 	}
 }
 
@@ -82,34 +76,48 @@ func (e *Engine) Disown(namespace string, acquisition rules.Acquisition) {
 }
 
 func (o *orphans) add(orphan grant) {
-	if orphan.isUnanswered && !o.lookUp(orphan) {
-		return
+	switch {
+	case !orphan.isUnanswered:
+		o.queue.Add(orphan)
+	case o.lookFor(orphan):
+		o.addLater(orphan)
 	}
-	o.queue.Add(orphan)
 }
 
-// lookUp reports whether there is room to look the grant up by itself. If not, lists look for it.
-func (o *orphans) lookUp(orphan grant) bool {
+// lookFor reports whether there is room to look for the grant.
+func (o *orphans) lookFor(orphan grant) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	switch {
-	case len(o.lookedUp) < maxLookups:
-		o.lookedUp[orphan] = time.Time{}
-		return true
-	case len(o.searched) >= maxSearched:
+	name := nameOf(orphan.lock)
+	if o.number >= maxLookedFor {
 		o.log.Error(nil, "Too many writes went unanswered: if this one happened, its grant ends by its ttl",
-			"namespace", orphan.lock.Namespace, "lock", orphan.lock.Name)
+			"namespace", name.Namespace, "lock", name.Name)
 		return false
 	}
-	o.searched[orphan] = time.Time{}
-	o.signal()
-	return false
+	if o.unanswered[name] == nil {
+		o.unanswered[name] = map[grant]time.Time{}
+	}
+	o.unanswered[name][orphan] = time.Time{}
+	o.number++
+	return true
 }
 
-func (o *orphans) signal() {
-	select {
-	case o.isSearching <- struct{}{}:
-	default:
+func (o *orphans) addLater(orphan grant) {
+	delay := o.backoff.When(orphan)
+	if now := o.timers.Now(); orphan.isUnanswered {
+		delay = max(delay, o.lookups.ReserveN(now, 1).DelayFrom(now))
+	}
+	o.queue.AddAfter(orphan, delay)
+}
+
+// shown has the grants ended that may have made the lock, which the informer shows.
+func (o *orphans) shown(lock *v1alpha1.Lock) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for orphan := range o.unanswered[nameOf(lock)] {
+		if orphan.matches(lock) {
+			o.queue.Add(orphan)
+		}
 	}
 }
 
@@ -123,7 +131,7 @@ func (o *orphans) run(ctx context.Context) {
 		if o.process(ctx, orphan) {
 			o.forget(orphan)
 		} else {
-			o.queue.AddRateLimited(orphan)
+			o.addLater(orphan)
 		}
 		o.queue.Done(orphan)
 	}
@@ -132,7 +140,8 @@ func (o *orphans) run(ctx context.Context) {
 // process tries to end the grant and reports whether it needs no further try.
 func (o *orphans) process(ctx context.Context, orphan grant) (done bool) {
 	// Whether an unanswered delete has ended a grant is to be recorded even after its ttl.
-	if ctx.Err() != nil || !orphan.isEnding && o.hasExpired(orphan) {
+	hasExpired := !orphan.isEnding && rules.Expired(orphan.lock, o.clock.Now())
+	if ctx.Err() != nil || hasExpired || orphan.isUnanswered && !o.isLookedFor(orphan) {
 		return true
 	}
 	found, err := o.end(ctx, orphan)
@@ -141,20 +150,23 @@ func (o *orphans) process(ctx context.Context, orphan grant) (done bool) {
 			"namespace", orphan.lock.Namespace, "lock", orphan.lock.Name, "reason", err.Error())
 		return false
 	}
-	if found || !orphan.isUnanswered {
-		return true
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.isOverdue(o.lookedUp, orphan)
+	return found || !orphan.isUnanswered || o.isOverdue(orphan)
 }
 
-func (o *orphans) hasExpired(orphan grant) bool { return rules.Expired(orphan.lock, o.clock.Now()) }
+// isLookedFor is false for a grant that was found, which the queue may have twice.
+func (o *orphans) isLookedFor(orphan grant) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, isLookedFor := o.unanswered[nameOf(orphan.lock)][orphan]
+	return isLookedFor
+}
 
 // isOverdue records that the API server has answered that the grant does not exist, and reports
 // whether it has for so long that the write will not happen any more.
-func (o *orphans) isOverdue(missed map[grant]time.Time, orphan grant) bool {
-	now := o.timers.Now()
+func (o *orphans) isOverdue(orphan grant) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	missed, now := o.unanswered[nameOf(orphan.lock)], o.timers.Now()
 	if missed[orphan].IsZero() {
 		missed[orphan] = now
 	}
@@ -165,103 +177,31 @@ func (o *orphans) isOverdue(missed map[grant]time.Time, orphan grant) bool {
 func (o *orphans) lookedFor() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.lookedUp) + len(o.searched)
+	return o.number
 }
 
 func (o *orphans) forget(orphan grant) {
-	o.queue.Forget(orphan)
+	o.backoff.Forget(orphan)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.lookedUp, orphan)
-}
-
-// search looks for the grants that are not looked up one by one, until ctx ends.
-func (o *orphans) search(ctx context.Context) {
-	pause := searchPeriod
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-o.isSearching:
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-o.timers.After(pause):
-		}
-		pause = searchPeriod
-		if !o.searchOnce(ctx) {
-			pause = searchAgainAfter
-		}
+	name := nameOf(orphan.lock)
+	if _, isLookedFor := o.unanswered[name][orphan]; !isLookedFor {
+		return
+	}
+	o.number--
+	if delete(o.unanswered[name], orphan); len(o.unanswered[name]) == 0 {
+		delete(o.unanswered, name)
 	}
 }
 
-// finish has the workers try once to end each grant, and return.
-func (o *orphans) finish(ctx context.Context, timeout time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	o.searchOnce(ctx)
+// finish has the workers try once more to end each grant, and return.
+func (o *orphans) finish() {
+	o.mu.Lock()
+	for _, orphans := range o.unanswered {
+		for orphan := range orphans {
+			o.queue.Add(orphan)
+		}
+	}
+	o.mu.Unlock()
 	o.queue.ShutDown()
-}
-
-// searchOnce reports whether all lists were answered.
-func (o *orphans) searchOnce(ctx context.Context) (isComplete bool) {
-	isComplete = true
-	for namespace, searched := range o.byNamespace() {
-		late := map[grant]bool{}
-		err := o.list(ctx, namespace, func(lock *v1alpha1.Lock) {
-			for _, orphan := range searched[lock.Name] {
-				if orphan.matches(lock) {
-					late[orphan] = true
-				}
-			}
-		})
-		if err != nil {
-			isComplete = false
-			o.log.V(1).Info("Could not look for abandoned grants, will try again", "namespace", namespace, "reason", err.Error())
-		}
-		o.sort(searched, late, err)
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(o.searched) > 0 {
-		o.signal()
-	}
-	return isComplete
-}
-
-// byNamespace returns the grants to look for, by namespace and name.
-func (o *orphans) byNamespace() map[string]map[string][]grant {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	groups := map[string]map[string][]grant{}
-	for orphan := range o.searched {
-		namespace, name := orphan.lock.Namespace, orphan.lock.Name
-		if groups[namespace] == nil {
-			groups[namespace] = map[string][]grant{}
-		}
-		groups[namespace][name] = append(groups[namespace][name], orphan)
-	}
-	return groups
-}
-
-// sort passes the grants that the list has shown on to the workers, and drops those that have
-// expired or will not happen any more. A program that may not list looks each of them up.
-func (o *orphans) sort(searched map[string][]grant, late map[grant]bool, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, orphans := range searched {
-		for _, orphan := range orphans {
-			switch {
-			case o.hasExpired(orphan):
-				delete(o.searched, orphan)
-			case late[orphan], apierrors.IsForbidden(err):
-				o.lookedUp[orphan] = o.searched[orphan]
-				delete(o.searched, orphan)
-				o.queue.Add(orphan)
-			case err == nil && o.isOverdue(o.searched, orphan):
-				delete(o.searched, orphan)
-			}
-		}
-	}
 }

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -40,11 +38,16 @@ func forKey(key string) lock.Request {
 	return request
 }
 
-// TestALateGrantAmongThousandsThatNeverHappened is about the time after an outage: each request
-// takes 20 ms, so that a lookup of each grant would take a minute.
+// TestALateGrantAmongThousandsThatNeverHappened is about the time after an outage.
 func TestALateGrantAmongThousandsThatNeverHappened(t *testing.T) {
-	const others, bound = 12_000, 7 * time.Second
-	for title, lateFirst := range map[string]bool{"first": true, "last": false} {
+	const others = 12_000
+	for title, test := range map[string]struct {
+		isShown bool
+		bound   time.Duration
+	}{
+		"that the watch shows":         {true, time.Second},
+		"that the watch does not show": {false, others / 200 * time.Second},
+	} {
 		t.Run(title, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				etcd := newEtcd()
@@ -53,76 +56,32 @@ func TestALateGrantAmongThousandsThatNeverHappened(t *testing.T) {
 				for i := range requests {
 					requests[i] = forKey(fmt.Sprintf("other-%d", i))
 				}
-				var late *v1alpha1.Lock
-				if lateFirst {
-					late = unanswered(t, etcd, engine, forKey("late"))
-				}
 				unanswered(t, etcd, engine, requests...)
-				if !lateFirst {
-					late = unanswered(t, etcd, engine, forKey("late"))
-				}
-				etcd.made()
-				etcd.inject(faults{before: func(string) error {
-					pass(20 * time.Millisecond)
-					return nil
-				}})
+				late := unanswered(t, etcd, engine, forKey("late"))
+				etcd.inject(faults{})
 				pass(20 * time.Second)
+				etcd.made()
+				etcd.mute(!test.isShown)
 				if _, err := etcd.Create(context.Background(), late, metav1.CreateOptions{}); err != nil { //nolint:usetesting // by the API server
 					t.Fatal(err)
 				}
-				pass(bound)
+				pass(test.bound)
 				if owner := etcd.owner(late.Name); owner != "" {
-					t.Errorf("%q holds its lock %s after the write that went unanswered happened", owner, bound)
-				}
-				passOrphanWindow()
-				made := len(etcd.made())
-				if made > 2000 {
-					t.Errorf("%d requests to look for %d grants", made, others)
+					t.Errorf("%q holds its lock %s after the write that went unanswered happened", owner, test.bound)
 				}
 				pass(time.Minute)
-				if again := len(etcd.made()); again != 0 {
-					t.Errorf("%d requests after the window for late writes", again)
+				if made, most := len(etcd.made()), 200*int((test.bound+time.Minute)/time.Second)+100; made > most {
+					t.Errorf("%d requests to look for %d grants, want at most 200 a second", made, others)
+				}
+				pass(5 * time.Minute)
+				etcd.made()
+				pass(time.Minute)
+				if again := len(etcd.made()); again != 0 || engine.Waits().LookedFor != 0 {
+					t.Errorf("%d requests after the window for late writes, for %d grants", again, engine.Waits().LookedFor)
 				}
 			})
 		})
 	}
-}
-
-func TestASearchForLateGrantsThatFailedIsRepeatedSoon(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
-		requests := make([]lock.Request, 100) // More than are looked up one by one.
-		for i := range requests {
-			requests[i] = forKey(fmt.Sprintf("other-%d", i))
-		}
-		unanswered(t, etcd, engine, requests...)
-		late := unanswered(t, etcd, engine, forKey("late"))
-		var failed atomic.Int32
-		etcd.inject(faults{before: func(verb string) error {
-			if verb == "list" && failed.Load() < 3 {
-				failed.Add(1)
-				return apierrors.NewServiceUnavailable("away")
-			}
-			return nil
-		}})
-		for range 3000 {
-			if failed.Load() == 3 {
-				break
-			}
-			pass(10 * time.Millisecond)
-		}
-		if failed.Load() < 3 {
-			t.Fatalf("%d lists within half a minute", failed.Load())
-		}
-		if _, err := etcd.Create(context.Background(), late, metav1.CreateOptions{}); err != nil { //nolint:usetesting // by the API server
-			t.Fatal(err)
-		}
-		pass(1100 * time.Millisecond)
-		if owner := etcd.owner(late.Name); owner != "" {
-			t.Errorf("%q holds its lock a second after the last list that failed", owner)
-		}
-	})
 }
 
 // TestManyOrphansEndWithTheEngine is about an engine that stops before it has looked for them.

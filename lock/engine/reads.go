@@ -29,32 +29,30 @@ const (
 	maxListed = 2000
 )
 
-// listTimeout bounds a list of all locks of a namespace that no caller waits for.
-const listTimeout = 30 * time.Second
-
 // List returns the held locks of a namespace from the API server, ordered by name. The error
 // matches [lock.ErrUnavailable].
 func (e *Engine) List(ctx context.Context, namespace string, filter lock.Filter) ([]v1alpha1.Lock, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
-	var options metav1.ListOptions
+	options := metav1.ListOptions{Limit: listChunk}
 	if filter.Owner != "" {
 		options.FieldSelector = fields.OneTermEqualSelector("spec.owner", filter.Owner).String()
 	}
 	var held []v1alpha1.Lock
-	list := func(ctx context.Context, options metav1.ListOptions) (*v1alpha1.LockList, error) {
-		return e.listChunk(ctx, namespace, options)
-	}
-	err := listEach(ctx, list, options, func(lock *v1alpha1.Lock) {
-		if !rules.Expired(lock, e.clock.Now()) {
-			held = append(held, *lock)
+	for isLast := false; !isLast; {
+		chunk, err := e.listChunk(ctx, namespace, options)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil:
+			return nil, e.requestError("list locks in namespace "+namespace, err, filter.Owner)
 		}
-	})
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return nil, ctx.Err()
-	case err != nil:
-		return nil, e.requestError("list locks in namespace "+namespace, err, filter.Owner)
+		for index := range chunk.Items {
+			if lock := &chunk.Items[index]; !rules.Expired(lock, e.clock.Now()) {
+				held = append(held, *lock)
+			}
+		}
+		options.Continue, isLast = chunk.Continue, chunk.Continue == ""
 	}
 	slices.SortFunc(held, func(a, b v1alpha1.Lock) int { return cmp.Compare(a.Name, b.Name) })
 	return held, nil
@@ -275,35 +273,6 @@ func (p pagePosition) version() uint64 {
 		return 0
 	}
 	return uint64(max(0, chunk.Version))
-}
-
-// listAll passes on the locks of a namespace, as [listEach] does, for the engine itself, which lists
-// one namespace at a time: it does not wait for the lists of callers.
-func (e *Engine) listAll(ctx context.Context, namespace string, each func(*v1alpha1.Lock)) error {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	list := func(ctx context.Context, options metav1.ListOptions) (*v1alpha1.LockList, error) {
-		return e.objects(namespace).List(ctx, options)
-	}
-	return listEach(ctx, list, metav1.ListOptions{}, each)
-}
-
-// listEach passes on the locks that options select, in chunks that list returns.
-func listEach(ctx context.Context, list func(context.Context, metav1.ListOptions) (*v1alpha1.LockList, error), options metav1.ListOptions, each func(*v1alpha1.Lock)) error {
-	options.Limit = listChunk
-	for {
-		chunk, err := list(ctx, options)
-		if err != nil {
-			return err
-		}
-		for index := range chunk.Items {
-			each(&chunk.Items[index])
-		}
-		if chunk.Continue == "" {
-			return nil
-		}
-		options.Continue = chunk.Continue
-	}
 }
 
 // listChunk makes one request for a list with a limit, when the others leave room for its answer.
