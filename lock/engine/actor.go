@@ -122,7 +122,7 @@ func (e *Engine) try(ctx context.Context, objects Objects, queue *queue, next st
 	switch {
 	case err == nil:
 		// The watch may show the new grant before its answer is here, and another engine's word may come after its watch.
-		if release := cmp.Or(next.release, e.queues.recordAcquired(queue, granted, now)); release != nil {
+		if release := cmp.Or(next.release, e.queues.recordAcquired(queue, granted, next.isContended, now)); release != nil {
 			e.tracer.EndedBy(next.waiter.span, release) // contexts of other calls
 		}
 		e.deliver(ctx, objects, queue, next.waiter, granted, attempt.isMisstamped())
@@ -219,7 +219,7 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 	}
 	if queue.head() == nil {
 		queue.isActing = false
-		q.endIfIdle(queue, now)
+		q.endIfIdle(queue)
 		return step{do: doFinish}
 	}
 	head := queue.head()
@@ -265,10 +265,9 @@ func (q *queues) nextStep(queue *queue, now time.Time, allowance time.Duration) 
 }
 
 // endIfIdle deletes a queue that has no actor, and that no release keeps.
-func (q *queues) endIfIdle(queue *queue, now time.Time) {
+func (q *queues) endIfIdle(queue *queue) {
 	if !queue.isActing && queue.holds == 0 {
 		delete(q.byName, queue.name)
-		q.keepRemains(queue, now)
 	}
 }
 

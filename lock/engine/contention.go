@@ -46,9 +46,9 @@ func (q *queue) untilDue(now time.Time, allowance time.Duration) time.Duration {
 	}
 	pause = max(pause, remaining(q.backoff.until, now, maxBackoff))
 	if q.seen.lock == nil {
-		return max(pause, remaining(q.spread.until, now, q.spread.delay))
+		return max(pause, remaining(q.freedAt.Add(q.delay), now, q.delay))
 	}
-	return max(pause, rules.UntilReclaimable(q.seen.lock, now, allowance)+q.spread.delay)
+	return max(pause, rules.UntilReclaimable(q.seen.lock, now, allowance)+q.delay)
 }
 
 // untilOthersHaveCome returns how long the head must let those go ahead who may have their places before it, and the
@@ -89,14 +89,16 @@ func (q *queues) timeoutError(queue *queue, overdue *waiter, now time.Time) erro
 	return fmt.Errorf("%w: %w", lock.ErrTimeout, &lock.HeldError{Key: key})
 }
 
-// recordAcquired records that the head acquired the lock. A new burst of hand-offs begins. It returns the
+// recordAcquired records that the head acquired the lock, before other engines if it is contended. It returns the
 // context of the release that has ended the lock before, or nil.
-func (q *queues) recordAcquired(queue *queue, granted *v1alpha1.Lock, now time.Time) (release context.Context) {
+func (q *queues) recordAcquired(queue *queue, granted *v1alpha1.Lock, isContended bool, now time.Time) (release context.Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	release, queue.release = queue.release.span, knownRelease{}
-	queue.burst, queue.isYielding = queue.burst.next(now), false
-	queue.spread.won()
+	queue.isYielding = false
+	if isContended {
+		q.spread.won()
+	}
 	q.observeGrant(queue, granted, now)
 	return release
 }
@@ -119,8 +121,8 @@ func (q *queues) recordHeld(queue *queue, current *v1alpha1.Lock, isLost bool, n
 	queue.inFlight, queue.release = nil, knownRelease{}
 	queue.backoff = backoffState{steps: queue.backoff.steps}
 	if isLost {
-		queue.spread.lost()
-		queue.spread.draw(q.random(), q.maxSpread) // for a lock that expires
+		q.spread.lost()
+		queue.delay = q.spread.draw(q.random()) // for a lock that expires
 	}
 	if current != nil {
 		queue.seen.update(lock.Change{Lock: current}, q.hasObserved(current))

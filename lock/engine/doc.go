@@ -19,7 +19,7 @@
 // # Hand-off
 //
 // A release asks the actor to hand its grant off (request.go): the first waiter then has the lock by
-// the write that ends the grant (handoff.go). If no one waits, or after a burst of hand-offs, the
+// the write that ends the grant (handoff.go). If no one waits, or after a series of hand-offs, the
 // release deletes the lock, and the waiters pause, which gives those of other engines a chance. A
 // grant whose caller has left goes the same way.
 //

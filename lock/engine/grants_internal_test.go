@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
@@ -74,5 +77,40 @@ func TestGrantsThatHaveExpiredAreForgotten(t *testing.T) {
 	}
 	if known.number > minSweep {
 		t.Errorf("%d are remembered", known.number)
+	}
+}
+
+// An informer of the locks in use forgets one that is held, and its release takes the grant.
+func TestASeriesLastsAsLongAsItsObject(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	object := func(uid types.UID) *v1alpha1.Lock {
+		return &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "k", UID: uid, ResourceVersion: "1"}}
+	}
+	for title, end := range map[string]func(*lockCache){
+		"deleted by this engine": func(c *lockCache) { c.forget(nameOf(object("1")), "1") },
+		"deleted by another one": func(c *lockCache) { c.OnDelete(object("1")) },
+	} {
+		t.Run(title, func(t *testing.T) {
+			known := newTestCache()
+			name := nameOf(object("1"))
+			for handOff := range maxHandOffs {
+				if !known.series(name).mayGoOn("1", now) {
+					t.Fatalf("after %d hand-offs it must not go on", handOff)
+				}
+				known.OnAdd(object("1"), false)
+				known.countHandOff(object("1"), now)
+				known.put(object("1"), now)
+				known.OnForget(name)
+				_, _ = known.take(name, lock.Proof{}, now)
+			}
+			made := known.series(name)
+			if made.mayGoOn("1", now) || !made.mayGoOn("2", now) || (&series{uid: "1", handOffs: 1, since: now}).mayGoOn("1", now.Add(maxHandOffTime)) {
+				t.Errorf("the series has no bound, or is that of any object: %+v", made)
+			}
+			end(known)
+			if known.series(name) != nil || known.number != 0 {
+				t.Errorf("kept: %+v", known.of(name))
+			}
+		})
 	}
 }

@@ -20,71 +20,10 @@ import (
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
-// An engine hands a lock off to its own waiters only so many times and for so long. Then it
-// deletes the lock, and the waiters of all engines compete. Without this bound, waiters of other
-// engines would starve; 64 keeps its cost, one more write per burst, below two per cent.
-const (
-	maxHandOffs    = 64
-	maxHandOffTime = 10 * time.Second
-)
-
-const (
-	// quickRelease is how soon after it was handed off a lock is released so quickly that the one who had it before may
-	// come again at the same moment: it learns of its release when the new holder learns of its grant.
-	quickRelease = 5 * time.Millisecond
-	// followFor is how long such a release waits for that caller. A delete, a create and the news of both take longer
-	// than the one write of a hand-off.
-	followFor = time.Millisecond
-)
-
-// handOffBurst counts the hand-offs since waiters of other engines last had a chance.
-type handOffBurst struct {
-	handOffs int
-	// since is when the first hand-off was made, and last the last one, or the first grant after the burst before; zero if
-	// there was none.
-	since, last time.Time
-	// uid is that of the object that was handed off. The burst counts as long as it is there: others get their chance when
-	// it is deleted.
-	uid types.UID
-}
-
-// mayGoOn reports whether the object may be handed off.
-func (b *handOffBurst) mayGoOn(uid types.UID, now time.Time) bool {
-	return b.handOffs == 0 || b.uid != uid || b.handOffs < maxHandOffs && now.Sub(b.since) < maxHandOffTime
-}
-
-// next returns the burst that begins with a grant after this one.
-func (b *handOffBurst) next(now time.Time) handOffBurst {
-	if b.handOffs == 0 || b.isPast(now) {
-		return handOffBurst{}
-	}
-	return handOffBurst{last: now}
-}
-
-// isPast reports whether there was no burst, or it was too long ago to say that callers take turns.
-func (b *handOffBurst) isPast(now time.Time) bool {
-	return b.last.IsZero() || now.Sub(b.last).Abs() > keepBurstFor
-}
-
-// end records that the object was deleted: the waiters of other engines have their chance, and a new burst may begin.
-func (b *handOffBurst) end(uid types.UID, now time.Time) {
-	if b.handOffs > 0 && b.uid == uid {
-		b.handOffs, b.since, b.uid = 1, now, "" // The next caller may still follow at once.
-	}
-}
-
-func (b *handOffBurst) count(uid types.UID, now time.Time) {
-	if b.handOffs == 0 || b.uid != uid {
-		*b = handOffBurst{uid: uid, since: now}
-	}
-	b.last = now
-	b.handOffs++
-}
-
 func (q *queues) recordHandOff(queue *queue, granted *v1alpha1.Lock, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue.burst.count(granted.UID, now)
+	q.known.countHandOff(granted, now)
 	queue.isYielding = false
 	q.observeGrant(queue, granted, now)
 }
@@ -132,18 +71,8 @@ func (q *queues) recordNotFound(gone *v1alpha1.Lock, now time.Time) {
 // through another engine. In a quick succession of hand-offs the informer may never have shown the lock. A try for the
 // head that is under way may yet report that it was held. It returns the queue whose lock is free by that, or nil.
 func (q *queues) end(of *v1alpha1.Lock, now time.Time) *queue {
-	name := nameOf(of)
-	queue := q.byName[name]
-	if queue == nil {
-		kept := q.ended[name]
-		kept.burst.end(of.UID, now)
-		if !kept.isNothing() {
-			q.ended[name] = kept
-		}
-		return nil
-	}
-	queue.burst.end(of.UID, now)
-	if !queue.seen.end(of) {
+	queue := q.byName[nameOf(of)]
+	if queue == nil || !queue.seen.end(of) {
 		return nil
 	}
 	q.freed(queue, now)
@@ -225,7 +154,7 @@ func (e *Engine) endUndelivered(ctx context.Context, objects Objects, held grant
 	ctx, cancel := e.detached(ctx)
 	defer cancel()
 	queue := e.queues.hold(held.lock, e.clock.Now())
-	defer func() { e.queues.letGo(queue, e.clock.Now()) }()
+	defer e.queues.letGo(queue)
 	if err := e.deleteGrant(ctx, objects, held); err != nil && !refusal.IsNotFound(err) {
 		held.isEnding = !definitelyNotApplied(err)
 		e.orphans.add(held)

@@ -78,6 +78,8 @@ type known struct {
 	// release then needs no read. It is a hint: the preconditions of the write check it. It is shown itself in the same state,
 	// which is in memory anyway.
 	own *v1alpha1.Lock
+	// series are the hand-offs of an object that has the name or had it, or nil.
+	series *series
 }
 
 // minSweep is the number of locks below which grants that have expired are kept.
@@ -135,7 +137,9 @@ func (c *lockCache) isComplete() bool {
 // OnForget implements [keywatch.Handler].
 func (c *lockCache) OnForget(name types.NamespacedName) {
 	c.mu.Lock()
-	c.set(name, known{own: c.of(name).own})
+	of := c.of(name)
+	of.shown = nil
+	c.set(name, of)
 	c.mu.Unlock()
 	c.forgotten(name)
 }
@@ -186,13 +190,12 @@ func (c *lockCache) set(name types.NamespacedName, to known) {
 // show takes in what the informer shows. A grant that another engine has replaced is forgotten. It needs the mutex.
 func (c *lockCache) show(name types.NamespacedName, seen *v1alpha1.Lock, isGone bool) {
 	before := c.of(name)
-	now := known{shown: seen, own: before.own}
+	now := before
+	now.shown = seen
 	switch {
 	case isGone:
 		now.shown = nil
-		if before.own != nil && before.own.UID == seen.UID {
-			now.own = nil
-		}
+		now.end(seen.UID)
 	case isSameState(seen, before.own):
 		now.own = seen
 	case before.own != nil && rules.IsNewer(seen.ResourceVersion, before.own.ResourceVersion) && !grantOf(before.own).matches(seen):
@@ -259,7 +262,7 @@ func (c *lockCache) sweep(now time.Time) {
 	}
 	for namespace, locks := range c.locks {
 		for name, of := range locks {
-			if of.own != nil && rules.Expired(of.own, now) {
+			if of.own == nil || rules.Expired(of.own, now) {
 				c.set(types.NamespacedName{Namespace: namespace, Name: name}, known{shown: of.shown})
 			}
 		}
@@ -274,7 +277,9 @@ func (c *lockCache) take(name types.NamespacedName, proof lock.Proof, now time.T
 	defer c.mu.Unlock()
 	found, ok := c.proven(name, proof, now)
 	if ok {
-		c.set(name, known{shown: c.of(name).shown})
+		of := c.of(name)
+		of.own = nil
+		c.set(name, of)
 	}
 	return found, ok
 }
@@ -304,9 +309,34 @@ func (c *lockCache) proven(name types.NamespacedName, proof lock.Proof, now time
 func (c *lockCache) forget(name types.NamespacedName, uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if of := c.of(name); of.own != nil && of.own.UID == uid {
-		c.set(name, known{shown: of.shown})
+	of := c.of(name)
+	of.end(uid)
+	c.set(name, of)
+}
+
+// end drops what is known of the grants of an object that has ended.
+func (k *known) end(uid types.UID) {
+	if k.own != nil && k.own.UID == uid {
+		k.own = nil
 	}
+	if k.series.isOf(uid) {
+		k.series = nil
+	}
+}
+
+// series returns the hand-offs of this engine under the name.
+func (c *lockCache) series(name types.NamespacedName) *series {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.of(name).series
+}
+
+func (c *lockCache) countHandOff(granted *v1alpha1.Lock, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	of := c.of(nameOf(granted))
+	of.series = of.series.next(granted.UID, now)
+	c.set(nameOf(granted), of)
 }
 
 // isSameState reports whether both are one state of one object. Either may be nil, which is none.
@@ -326,12 +356,12 @@ func (c *lockCache) hasRoom(name types.NamespacedName, limit int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	locks := c.locks[name.Namespace]
-	if len(locks) < limit || c.of(name) != (known{}) {
+	if present := c.of(name); len(locks) < limit || present.shown != nil || present.own != nil {
 		return true
 	}
 	number := 0 // The informer may have missed the beginning and the end of a grant.
 	for _, of := range locks {
-		if of.shown != nil || c.latest == "" || rules.IsNewer(of.own.ResourceVersion, c.latest) {
+		if of.shown != nil || of.own != nil && (c.latest == "" || rules.IsNewer(of.own.ResourceVersion, c.latest)) {
 			number++
 		}
 	}

@@ -32,12 +32,12 @@ func TestAWaitThatEndsBesideAFreeLockEndsWithATry(t *testing.T) {
 			q.changed(nameOf(held), freed, now)
 		}, headStart},
 		"for the event of its own delete": {func(q *queues, _ *queue) { q.recordDeleted(held, now) }, yieldFor},
-		"after losses": {func(q *queues, queue *queue) {
-			queue.spread.lost()
+		"after losses": {func(q *queues, _ *queue) {
+			q.spread.lost()
 			q.changed(nameOf(held), freed, now)
 		}, 0},
 		"after losses, and the lock is freed at that moment": {func(q *queues, queue *queue) {
-			queue.spread.lost()
+			q.spread.lost()
 			queue.seen.lock = nil
 			_ = q.giveUp(queue, queue.head(), now)
 			queue.seen.lock = held
@@ -71,7 +71,7 @@ func TestAWaitThatEndsBesideAFreeLockEndsWithATry(t *testing.T) {
 			gone := other.DeepCopy()
 			gone.ResourceVersion = "13"
 			q.changed(nameOf(other), lock.Change{Lock: gone, IsGone: true}, now)
-			queue.spread.delay, queue.spread.until = time.Second, now.Add(time.Second)
+			queue.delay, queue.freedAt = time.Second, now
 			if next := q.next(queue, now.Add(test.standsBack), 0); next.do != doDismiss || next.waiter != head || !errors.Is(next.reason, lock.ErrTimeout) {
 				t.Errorf("after its try: %+v", next)
 			}

@@ -25,8 +25,6 @@ type queues struct {
 	known knownLocks
 	// random returns a number in [0, 1).
 	random func() float64
-	// maxSpread bounds the delays of [spread].
-	maxSpread time.Duration
 	// maxUnanswered is for how long the head of a queue waits that has learnt nothing of its lock, since
 	// requests fail. Zero means without a limit.
 	maxUnanswered time.Duration
@@ -40,10 +38,7 @@ type queues struct {
 	due list.List
 	// nextRead is when the next recheck may be made.
 	nextRead time.Time
-	// ended is what is left of queues that have ended.
-	ended map[types.NamespacedName]remains
-	// sweepEndedAt is how many of these there are when those that count no more are dropped.
-	sweepEndedAt int
+	spread   spread
 	// standing counts those that wait.
 	standing standing
 	// kept are the places of waiters that have left without the lock.
@@ -53,15 +48,14 @@ type queues struct {
 // knownLocks is what queues ask of a [lockCache].
 type knownLocks interface {
 	get(types.NamespacedName) *v1alpha1.Lock
-	own(types.NamespacedName) *v1alpha1.Lock
 	newest(types.NamespacedName) (newest *v1alpha1.Lock, isOwn bool)
+	series(types.NamespacedName) *series
+	countHandOff(granted *v1alpha1.Lock, now time.Time)
 }
 
 func newQueues(known knownLocks, maxSpread time.Duration) *queues {
 	return &queues{
-		known: known, random: rand.Float64, maxSpread: maxSpread,
-		byName: map[types.NamespacedName]*queue{}, ended: map[types.NamespacedName]remains{},
-		sweepEndedAt: minSweep,
+		known: known, random: rand.Float64, spread: spread{most: maxSpread}, byName: map[types.NamespacedName]*queue{},
 	}
 }
 
@@ -86,8 +80,6 @@ type queue struct {
 	found []*waiter
 	// byID are the waiters with the ID of an acquisition, of which it has the last try.
 	byID waiterIndex
-	// former is when the queue before this one ended, until someone waits in this one.
-	former time.Time
 	// isActing says that there is an actor, and holds how many releases keep the queue besides.
 	isActing bool
 	holds    int
@@ -102,12 +94,12 @@ type queue struct {
 	unanswered error
 	// overdue are the waiters whose waits were over while they were in flight, or at the head.
 	overdue  []*waiter
-	burst    handOffBurst
 	seen     lastSeen
 	rechecks rechecks
 	// turn is the queue's place among those that are due; nil if it is not among them.
-	turn   *list.Element
-	spread spread
+	turn *list.Element
+	// delay is how long the head waits after the lock has become free, since others may be quicker.
+	delay time.Duration
 	// isYielding says that this engine is deleting the lock, and that the informer has not reported the delete
 	// yet.
 	isYielding bool
@@ -154,7 +146,6 @@ func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time) (
 	if !exists {
 		known = q.begin(name, now, nil)
 	}
-	known.former = time.Time{}
 	joined.hasWaited = known.head() != nil || known.seen.lock != nil && !rules.Expired(known.seen.lock, now)
 	if joined.isAccepted && known.settled.IsZero() {
 		known.settled = now.Add(settleFor)
@@ -171,7 +162,6 @@ func (q *queues) add(name types.NamespacedName, joined *waiter, now time.Time) (
 // begin adds a queue. Held is the grant that it is to end, or nil.
 func (q *queues) begin(name types.NamespacedName, now time.Time, held *v1alpha1.Lock) *queue {
 	begun := &queue{counted: &q.standing, name: name, wake: make(chan struct{}, 1)}
-	begun.spread, begun.burst, begun.former = q.takeRemains(name, now)
 	q.byName[name] = begun
 	seen, isOwn := q.known.newest(name)
 	if isNewerState(held, seen) {
@@ -322,7 +312,7 @@ func (q *queues) changed(name types.NamespacedName, change lock.Change, now time
 		case wasHeld && change.IsGone:
 			q.freed(queue, now)
 		case !wasHeld && !change.IsGone && queue.inFlight == nil:
-			queue.spread.wasQuiet()
+			q.spread.wasQuiet()
 		}
 	}
 	if change.Lock.UID != queue.release.uid {

@@ -24,8 +24,8 @@ type shown struct {
 	held *v1alpha1.Lock
 	// isForeign says that another engine has granted it.
 	isForeign bool
-	// isForgotten says that the informer does not show it any more.
-	isForgotten bool
+	// handOffs are those of the engine.
+	handOffs *series
 	// asked is called when the lock is asked for; nil if nothing is to be done.
 	asked func()
 }
@@ -38,17 +38,13 @@ func (s *shown) get(types.NamespacedName) *v1alpha1.Lock {
 	if s.asked != nil {
 		s.asked()
 	}
-	if s.isForgotten {
-		return nil
-	}
 	return s.held
 }
 
-func (s *shown) own(types.NamespacedName) *v1alpha1.Lock {
-	if s.isForeign {
-		return nil
-	}
-	return s.held
+func (s *shown) series(types.NamespacedName) *series { return s.handOffs }
+
+func (s *shown) countHandOff(granted *v1alpha1.Lock, now time.Time) {
+	s.handOffs = s.handOffs.next(granted.UID, now)
 }
 
 func (s *shown) newest(name types.NamespacedName) (newest *v1alpha1.Lock, isOwn bool) {

@@ -30,7 +30,7 @@ type handOffRequest struct {
 // of a delete.
 func (e *Engine) passOnOrDelete(ctx context.Context, objects Objects, held grant) (isDelete bool, err error) {
 	queue := e.queues.hold(held.lock, e.clock.Now())
-	defer func() { e.queues.letGo(queue, e.clock.Now()) }()
+	defer e.queues.letGo(queue)
 	given := e.requestHandOff(ctx, held)
 	if !given.isTried && e.awaitFollower(ctx, queue, held.lock) {
 		given = e.requestHandOff(ctx, held)
@@ -64,11 +64,11 @@ func (q *queues) hold(ending *v1alpha1.Lock, now time.Time) *queue {
 	return held
 }
 
-func (q *queues) letGo(held *queue, now time.Time) {
+func (q *queues) letGo(held *queue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	held.holds--
-	q.endIfIdle(held, now)
+	q.endIfIdle(held)
 }
 
 // post gives a request to the actor of its lock, unless that cannot carry it out now.
@@ -87,7 +87,8 @@ func (q *queues) post(given *handOffRequest, now time.Time) (isPosted bool) {
 
 // mayHandOff reports whether the first waiter may have the grant.
 func (q *queues) mayHandOff(queue *queue, given *handOffRequest, now time.Time) bool {
-	return queue.head() != nil && !q.isStopped && queue.burst.mayGoOn(given.held.lock.UID, now) && remaining(queue.settled, now, settleFor) <= 0
+	return queue.head() != nil && !q.isStopped && q.known.series(queue.name).mayGoOn(given.held.lock.UID, now) &&
+		remaining(queue.settled, now, settleFor) <= 0
 }
 
 // passOn gives the actor a grant whose caller has left. Only the actor calls it.
@@ -146,8 +147,7 @@ func (e *Engine) processHandOff(objects Objects, queue *queue, given *handOffReq
 func (q *queues) expect(queue *queue, uid types.UID, now time.Time) <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	isQuick := !queue.burst.last.IsZero() && now.Sub(queue.burst.last).Abs() <= quickRelease
-	if q.isStopped || !isQuick || !queue.burst.mayGoOn(uid, now) {
+	if q.isStopped || !q.known.series(queue.name).mayBeFollowed(uid, now) {
 		return nil
 	}
 	if queue.joins == nil {
