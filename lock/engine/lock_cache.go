@@ -51,11 +51,9 @@ type lockCache struct {
 	number, sweepAt int
 	// latest is the latest resourceVersion of all that the informer has shown.
 	latest string
-	// watchers is nil once they are closed.
-	watchers map[types.NamespacedName]map[*watcher]struct{}
-	// streams are those of one lock, or of a namespace if the name is empty. It is nil once they
-	// are closed.
-	streams map[types.NamespacedName]map[*stream]struct{}
+	// receivers are those of one lock, of a namespace if the name is empty, or of all if both are. It is nil once they are
+	// closed.
+	receivers map[types.NamespacedName]map[*receiver]struct{}
 }
 
 func newLockCache(changed func(types.NamespacedName, lock.Change), forgotten func(types.NamespacedName)) *lockCache {
@@ -65,8 +63,7 @@ func newLockCache(changed func(types.NamespacedName, lock.Change), forgotten fun
 		completed: make(chan struct{}),
 		locks:     map[string]map[string]known{},
 		sweepAt:   minSweep,
-		watchers:  map[types.NamespacedName]map[*watcher]struct{}{},
-		streams:   map[types.NamespacedName]map[*stream]struct{}{},
+		receivers: map[types.NamespacedName]map[*receiver]struct{}{},
 	}
 }
 
@@ -105,9 +102,7 @@ func (c *lockCache) OnDelete(object any) {
 func (c *lockCache) OnAbsent(name types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for watcher := range c.watchers[name] {
-		watcher.send(lock.Change{IsGone: true})
-	}
+	c.send(name, lock.Change{IsGone: true})
 }
 
 // complete records, once, that the informer has shown all locks: what it has not shown does not exist.
@@ -115,12 +110,9 @@ func (c *lockCache) complete() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	close(c.completed)
-	for name, watchers := range c.watchers {
-		if c.of(name).shown != nil {
-			continue
-		}
-		for watcher := range watchers {
-			watcher.send(lock.Change{IsGone: true})
+	for name := range c.receivers {
+		if c.of(name).shown == nil {
+			c.send(name, lock.Change{IsGone: true})
 		}
 	}
 }
@@ -155,12 +147,9 @@ func (c *lockCache) record(object any, isGone bool) {
 	if c.latest == "" || rules.IsNewer(seen.ResourceVersion, c.latest) {
 		c.latest = seen.ResourceVersion
 	}
-	for watcher := range c.watchers[name] {
-		watcher.send(change)
-	}
-	c.sendToStreams(name, change)
-	c.sendToStreams(types.NamespacedName{Namespace: name.Namespace}, change)
-	c.sendToStreams(types.NamespacedName{}, change)
+	c.send(name, change)
+	c.send(types.NamespacedName{Namespace: name.Namespace}, change)
+	c.send(types.NamespacedName{}, change)
 	c.mu.Unlock()
 	c.changed(name, change)
 }
@@ -385,70 +374,73 @@ func (e *Engine) Watch(ctx context.Context, namespace string, key v1alpha1.FullK
 	return changes, nil
 }
 
-// watcher receives the states of one lock. The mutex of lockCache guards sending
+// receiver receives the states of one lock, of all locks of a namespace, or of all. The mutex of lockCache guards sending
 // and closing.
-type watcher struct {
-	// changes holds the latest state, unless it was received.
+type receiver struct {
 	changes chan lock.Change
+	// isForLatest says that a state replaces one that was not received yet. Otherwise a receiver that is too slow loses
+	// its channel, not a change.
+	isForLatest bool
 }
 
-// send replaces a state that was not received yet.
-func (w *watcher) send(change lock.Change) {
-	select {
-	case <-w.changes:
-	default:
+// send needs the mutex.
+func (c *lockCache) send(name types.NamespacedName, change lock.Change) {
+	for each := range c.receivers[name] {
+		if each.isForLatest {
+			select {
+			case <-each.changes:
+			default:
+			}
+		}
+		select {
+		case each.changes <- change:
+		default:
+			c.end(name, each)
+		}
 	}
-	w.changes <- change
+}
+
+// add adds a receiver until ctx ends. It needs the mutex.
+func (c *lockCache) add(ctx context.Context, name types.NamespacedName, added *receiver) {
+	if c.receivers[name] == nil {
+		c.receivers[name] = map[*receiver]struct{}{}
+	}
+	c.receivers[name][added] = struct{}{}
+	context.AfterFunc(ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.end(name, added)
+	})
+}
+
+// end needs the mutex.
+func (c *lockCache) end(name types.NamespacedName, ended *receiver) {
+	receivers := c.receivers[name]
+	if _, ok := receivers[ended]; !ok {
+		return
+	}
+	close(ended.changes)
+	if delete(receivers, ended); len(receivers) == 0 {
+		delete(c.receivers, name)
+	}
 }
 
 // watch sends the present state of a lock and each later one. That the lock does not exist it sends
 // once the informer has shown all locks.
 func (c *lockCache) watch(ctx context.Context, name types.NamespacedName) <-chan lock.Change {
-	watcher := &watcher{changes: make(chan lock.Change, 1)}
+	watching := &receiver{changes: make(chan lock.Change, 1), isForLatest: true}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.watchers == nil {
-		close(watcher.changes)
-		return watcher.changes
+	if c.receivers == nil {
+		close(watching.changes)
+		return watching.changes
 	}
 	if present := c.of(name).shown; present != nil || c.isComplete() {
-		watcher.send(lock.Change{Lock: present, IsGone: present == nil})
+		watching.changes <- lock.Change{Lock: present, IsGone: present == nil}
 	}
-	addTo(c.watchers, name, watcher)
-	context.AfterFunc(ctx, func() { c.unwatch(name, watcher) })
-	return watcher.changes
+	c.add(ctx, name, watching)
+	return watching.changes
 }
-
-func addTo[T comparable](receivers map[types.NamespacedName]map[T]struct{}, name types.NamespacedName, added T) {
-	if receivers[name] == nil {
-		receivers[name] = map[T]struct{}{}
-	}
-	receivers[name][added] = struct{}{}
-}
-
-// removeFrom reports whether the receiver was there.
-func removeFrom[T comparable](receivers map[types.NamespacedName]map[T]struct{}, name types.NamespacedName, removed T) bool {
-	if _, ok := receivers[name][removed]; !ok {
-		return false
-	}
-	delete(receivers[name], removed)
-	if len(receivers[name]) == 0 {
-		delete(receivers, name)
-	}
-	return true
-}
-
-func (c *lockCache) unwatch(name types.NamespacedName, watcher *watcher) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if removeFrom(c.watchers, name, watcher) {
-		close(watcher.changes)
-	}
-}
-
-// stream receives every state of one lock, of all locks of a namespace, or of all. The mutex of lockCache
-// guards sending and closing.
-type stream struct{ changes chan lock.Change }
 
 // Stream implements [lock.Streamer] with the engine's informer; it makes no request. A stream begins when
 // the informer has shown all locks: Stream waits for that, and after half a minute the error matches
@@ -491,20 +483,14 @@ func (e *Engine) awaitAll(ctx context.Context) error {
 
 // stream begins a stream of one lock, of a namespace if the name is empty, or of all if both are.
 func (c *lockCache) stream(ctx context.Context, name types.NamespacedName) (lock.Stream, error) {
-	added := &stream{changes: make(chan lock.Change, lock.StreamBuffer)}
+	added := &receiver{changes: make(chan lock.Change, lock.StreamBuffer)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.streams == nil {
+	if c.receivers == nil {
 		return lock.Stream{}, fmt.Errorf("stream locks: the engine has stopped: %w", lock.ErrUnavailable)
 	}
-	present := c.present(name)
-	addTo(c.streams, name, added)
-	context.AfterFunc(ctx, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.endStream(name, added)
-	})
-	return lock.Stream{Version: c.latest, Present: present, Changes: added.changes}, nil
+	c.add(ctx, name, added)
+	return lock.Stream{Version: c.latest, Present: c.present(name), Changes: added.changes}, nil
 }
 
 // present returns the locks that a stream begins with. It needs the mutex.
@@ -528,38 +514,14 @@ func (c *lockCache) present(name types.NamespacedName) (present []*v1alpha1.Lock
 	return present
 }
 
-// sendToStreams needs the mutex. A receiver that is too slow loses its stream, not a change.
-func (c *lockCache) sendToStreams(name types.NamespacedName, change lock.Change) {
-	for each := range c.streams[name] {
-		select {
-		case each.changes <- change:
-		default:
-			c.endStream(name, each)
-		}
-	}
-}
-
-// endStream needs the mutex.
-func (c *lockCache) endStream(name types.NamespacedName, ended *stream) {
-	if removeFrom(c.streams, name, ended) {
-		close(ended.changes)
-	}
-}
-
-// close ends all watches.
+// close ends all watches and streams.
 func (c *lockCache) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, watchers := range c.watchers {
-		for watcher := range watchers {
-			close(watcher.changes)
+	for name, receivers := range c.receivers {
+		for each := range receivers {
+			c.end(name, each)
 		}
 	}
-	c.watchers = nil
-	for name, streams := range c.streams {
-		for each := range streams {
-			c.endStream(name, each)
-		}
-	}
-	c.streams = nil
+	c.receivers = nil
 }
