@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
@@ -75,14 +76,22 @@ type pair struct {
 	serving string
 	// handshakes counts those that the serving replica has begun.
 	handshakes atomic.Int64
-	// log gets what the caller logs, at the time of clock.
-	log   logr.Logger
-	clock clock.PassiveClock
+	// logged is what the caller logs, at the time of clock.
+	logged lines
+	clock  aheadClock
 }
+
+// aheadClock is ahead of the real clock.
+type aheadClock struct {
+	clock.RealClock
+	by atomic.Int64
+}
+
+func (c *aheadClock) Now() time.Time { return time.Now().Add(time.Duration(c.by.Load())) }
 
 func connect(t *testing.T) *pair {
 	t.Helper()
-	p := &pair{t: t, clock: clock.RealClock{}, folder: t.TempDir(), reviews: &reviews{users: map[string]string{"Bearer own": own, "Bearer guest": guest, "Bearer tenant": "system:serviceaccount:payments:worker"}}}
+	p := &pair{t: t, folder: t.TempDir(), reviews: &reviews{users: map[string]string{"Bearer own": own, "Bearer guest": guest, "Bearer tenant": "system:serviceaccount:payments:worker"}}}
 	certificate, key, err := cert.GenerateSelfSignedCertKey(serverName, nil, nil)
 	check(t, err)
 	served, err := tls.X509KeyPair(certificate, key)
@@ -93,7 +102,7 @@ func connect(t *testing.T) *pair {
 	check(t, err)
 	p.write("members", fmt.Sprintf("a: 127.0.0.1:1\nb: %s\n", listener.Addr()))
 	p.serving = listener.Addr().String()
-	serving := newLine(t, "b")
+	serving := newLine(t, line.Options{Self: "b"})
 	service, err := peers.NewService(peers.Options{
 		Line: serving, Listener: listener, Access: p.reviews, User: own, Guest: guest,
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -102,7 +111,7 @@ func connect(t *testing.T) *pair {
 		},
 	})
 	check(t, err)
-	p.calling = newLine(t, "a")
+	p.calling = newLine(t, line.Options{Self: "a", Clock: &p.clock, Logger: funcr.New(p.logged.add, funcr.Options{})})
 	p.run(serving.Start, p.calling.Start, service.Start)
 	return p
 }
@@ -113,7 +122,6 @@ func (p *pair) watch(serverName string) *peers.Watch {
 	watch, err := peers.NewWatch(peers.WatchOptions{
 		Source: peers.FromFile(p.path("members"), clock.RealClock{}, logr.Discard()), Line: p.calling,
 		TokenFile: p.path("token"), AuthorityFile: p.path("ca.crt"), ServerName: serverName,
-		Clock: p.clock, Logger: p.log,
 	})
 	check(p.t, err)
 	p.run(watch.Start)
@@ -359,9 +367,10 @@ func (p *proxy) pass(from, into net.Conn, mayWork bool, ended chan<- struct{}) {
 	}
 }
 
-func newLine(t *testing.T, name string) *line.Line {
+func newLine(t *testing.T, options line.Options) *line.Line {
 	t.Helper()
-	made, err := line.New(line.Options{Local: local{}, Self: name})
+	options.Local = local{}
+	made, err := line.New(options)
 	check(t, err)
 	return made
 }

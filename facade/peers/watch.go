@@ -34,8 +34,7 @@ type WatchOptions struct {
 	TokenFile, AuthorityFile string
 	// ServerName is the name in those certificates. Required.
 	ServerName string
-	// Clock bounds how often the log tells why a replica cannot be reached, once a minute, and tells when to look for the
-	// next token. Nil means the real clock.
+	// Clock tells when to look for the next token. Nil means the real clock.
 	Clock clock.PassiveClock
 	// Logger gets what goes wrong. Zero discards.
 	Logger logr.Logger
@@ -143,10 +142,9 @@ const (
 
 // connect returns a connection that dials when it is used.
 func (w *Watch) connect(to member) (*grpc.ClientConn, error) {
-	failed := &failures{log: w.options.Logger.WithValues("replica", to.name, "address", to.address), clock: w.options.Clock}
 	return grpc.NewClient("passthrough:///"+to.address,
 		grpc.WithNoProxy(), // One that is set in the environment is for what is outside of the cluster.
-		grpc.WithChainStreamInterceptor(failed.openStream, openIdentifying(tokenFile(w.options.TokenFile), w.options.Clock)),
+		grpc.WithStreamInterceptor(openIdentifying(tokenFile(w.options.TokenFile), w.options.Clock)),
 		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
 			MinVersion: tls.VersionTLS13, ServerName: w.options.ServerName,
 			InsecureSkipVerify: true, //nolint:gosec // verify checks the certificate by the authorities of the moment

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -80,14 +81,24 @@ func (r recipient) answered(told answer) {
 	}
 }
 
+// reportPause is the least time between two lines of the log that say why one replica cannot be asked.
+const reportPause = time.Minute
+
 // run keeps a stream open until ctx ends.
 func (p *peer) run(ctx context.Context) {
+	var reported time.Time
 	for ctx.Err() == nil {
-		err := p.visit(ctx)
+		isReached, err := p.visit(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		p.log.V(1).Info("Stream to another replica has ended", "replica", p.name, "reason", errorText(err))
+		switch now := p.timers.Now(); {
+		case isReached:
+			p.log.V(1).Info("Stream to another replica has ended", "replica", p.name, "reason", errorText(err))
+		case reported.IsZero() || now.Sub(reported) >= reportPause:
+			p.log.Info("Cannot reach another replica", "replica", p.name, "address", p.connection.Target(), "reason", errorText(err))
+			reported = now
+		}
 		select {
 		case <-ctx.Done():
 		case <-p.timers.After(pingPeriod):
@@ -102,13 +113,14 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// visit opens a stream and returns when it has ended.
-func (p *peer) visit(ctx context.Context) error {
+// visit opens a stream and returns when it has ended. IsReached says that the replica has answered.
+func (p *peer) visit(ctx context.Context) (isReached bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := p.connection.NewStream(ctx, &streamDescription, streamMethod, grpc.WaitForReady(true), grpc.ForceCodec(codec{}))
+	// One that waits for its connection would never tell why there is none.
+	stream, err := p.connection.NewStream(ctx, &streamDescription, streamMethod, grpc.WaitForReady(false), grpc.ForceCodec(codec{}))
 	if err != nil {
-		return err
+		return false, err
 	}
 	out := &visitOut{outbox: newOutbox[question](), timers: p.timers, refused: make(chan struct{}, 1), asked: map[uint64]recipient{}}
 	p.setOpen(out)
@@ -117,10 +129,13 @@ func (p *peer) visit(ctx context.Context) error {
 	ended := make(chan error, 3)
 	var running sync.WaitGroup
 	running.Go(func() {
-		ended <- out.outbox.drain(ctx.Done(), func(message question) error {
+		err := out.outbox.drain(ctx.Done(), func(message question) error {
 			message.Sent = p.timers.Since(p.epoch)
 			return stream.SendMsg(&message)
 		})
+		if !errors.Is(err, io.EOF) { // Otherwise the listener learns the reason.
+			ended <- err
+		}
 	})
 	running.Go(func() { out.ping(ctx, p.timers) })
 	running.Go(func() {
@@ -136,7 +151,7 @@ func (p *peer) visit(ctx context.Context) error {
 	running.Wait() // What is heard last must not make an ended stream the one that is asked.
 	p.use(nil, false)
 	out.end()
-	return err
+	return pulse.beats.Load() > 0, err
 }
 
 // errRefused means that the other replica cannot serve the lines that it is home to.
