@@ -219,7 +219,7 @@ func TestAGuestIsServedAsOne(t *testing.T) {
 
 func TestGuestsDifferFromReplicas(t *testing.T) {
 	_, err := peers.NewService(peers.Options{
-		Line: newLine(t, "a"), Listener: &net.TCPListener{}, Access: new(reviews), User: own, Guest: own,
+		Line: newLine(t, line.Options{Self: "a"}), Listener: &net.TCPListener{}, Access: new(reviews), User: own, Guest: own,
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("none") },
 	})
 	if err == nil {

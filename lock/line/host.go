@@ -228,7 +228,7 @@ func (v *visit) enlist(ctx context.Context, asked question) {
 	}
 	v.places[asked.ID] = place
 	if age, known := v.host.local.Now().Sub(place.Since()), v.host.timers.Since(v.behind.at(asked.Stood)); age > known+placedAfter {
-		v.outbox.put(answer{ID: asked.ID, Result: placed, Stood: v.host.timers.Since(v.host.epoch) - age, Age: age})
+		v.outbox.put(answer{ID: asked.ID, Result: placed, Stood: v.host.timers.Since(v.host.epoch) - age})
 	}
 }
 

@@ -230,9 +230,7 @@ func (p *peer) listen(stream grpc.ClientStream, out *visitOut, pulse *pulse) err
 			return err
 		}
 		pulse.beat()
-		if told.Sent != 0 {
-			out.ahead.note(p.timers.Now(), told.Sent)
-		}
+		out.ahead.note(p.timers.Now(), told.Sent)
 		if told.ID != 0 {
 			out.tell(told)
 			continue
@@ -295,21 +293,13 @@ func (v *visitOut) tell(told answer) {
 		by.answered(told)
 		return
 	case by.into != nil && told.Result == placed:
-		by.into.place(v.stood(told))
+		by.into.place(v.ahead.at(told.Stood))
 		return
 	case by.into != nil && told.Lock != nil && by.into.offer(told.Lock, v.timers.Now()):
 		v.outbox.put(question{ID: told.ID, Kind: take})
 		return
 	}
 	v.leave(told.ID, false)
-}
-
-// stood returns since when the caller has its place. The answer may have waited for others to be sent.
-func (v *visitOut) stood(told answer) time.Time {
-	if told.Sent == 0 { // It is of a version before.
-		return v.timers.Now().Add(-told.Age)
-	}
-	return v.ahead.at(told.Stood)
 }
 
 // leave tells the home that the caller has left. It says that it knows, so that what it has granted before it

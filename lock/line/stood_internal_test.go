@@ -59,26 +59,14 @@ func TestAStreamIsUsedAfterSomePings(t *testing.T) {
 }
 
 func TestALateAnswerTellsAPlaceExactly(t *testing.T) {
-	cases := map[string]struct {
-		pongSent, placedSent, stood time.Duration
-		want                        time.Duration
-	}{
-		"by the clock of the home":              {pongSent: time.Hour, placedSent: time.Hour + time.Second, stood: time.Hour - time.Minute, want: -time.Minute},
-		"of a version before, by the age alone": {want: -time.Minute + 3*time.Second},
-	}
-	for name, test := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				began, into := time.Now(), newMailbox(nil)
-				stream := &heard{
-					answers: []answer{{Result: pong, Sent: test.pongSent}, {ID: 1, Result: placed, Sent: test.placedSent, Stood: test.stood, Age: time.Minute}},
-					after:   []time.Duration{0, 3 * time.Second}, // two of which it was under way
-				}
-				listenTo(stream, into)
-				if stood, _ := into.placed(); stood.Sub(began) != test.want {
-					t.Errorf("stood since %v, want %v", stood.Sub(began), test.want)
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		began, into := time.Now(), newMailbox(nil)
+		listenTo(&heard{
+			answers: []answer{{Result: pong, Sent: time.Hour}, {ID: 1, Result: placed, Sent: time.Hour + time.Second, Stood: time.Hour - time.Minute}},
+			after:   []time.Duration{0, 3 * time.Second}, // two of which it was under way
+		}, into)
+		if stood, _ := into.placed(); stood.Sub(began) != -time.Minute {
+			t.Errorf("stood since %v, want a minute before", stood.Sub(began))
+		}
+	})
 }

@@ -116,10 +116,9 @@ type answer struct {
 	// IsLost says, with a pong, that the replica has lost touch with the API server.
 	IsLost bool `json:"isLost,omitempty"`
 	// Stood is since when the caller has its place, and Sent when the answer was sent, on a clock of the home that begins
-	// anywhere. Age is for how long it has had its place, which is all that a version before tells and reads.
+	// anywhere.
 	Stood time.Duration `json:"stood,omitempty"`
 	Sent  time.Duration `json:"sent,omitempty"`
-	Age   time.Duration `json:"age,omitempty"`
 	// Lines are those that a count asked for.
 	Lines []lock.Line `json:"lines,omitempty"`
 	// IsPart says that there are more.
