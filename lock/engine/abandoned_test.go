@@ -42,125 +42,103 @@ func mustAcquire(t *testing.T, engine *engine.Engine, owner string, ttl time.Dur
 	return acquired
 }
 
-// The API server commits a create only after it has answered that there is no such lock.
-func TestLateWriteIsCleanedUp(t *testing.T) {
-	for name, away := range map[string]time.Duration{"after a short outage": 0, "after a long outage": 12 * time.Second} {
-		t.Run(name, func(t *testing.T) {
+// mustBeUnavailable acquires for an hour, and gets no answer.
+func mustBeUnavailable(t *testing.T, engine *engine.Engine, owner string) {
+	t.Helper()
+	request := by(owner)
+	request.TTL = time.Hour
+	if _, err := engine.Acquire(t.Context(), "default", request); !errors.Is(err, lock.ErrUnavailable) {
+		t.Fatalf("got %v, want ErrUnavailable", err)
+	}
+}
+
+// The API server stores a write only after it has answered that it did not happen.
+func TestALateWriteIsCleanedUp(t *testing.T) {
+	afterOutage := func(away time.Duration) func(*testing.T, *etcd, *engine.Engine) *v1alpha1.Lock {
+		return func(t *testing.T, etcd *etcd, engine *engine.Engine) *v1alpha1.Lock {
+			t.Helper()
+			etcd.inject(outage("create"))
+			mustBeUnavailable(t, engine, "late")
+			pass(away)
+			return etcd.sent()
+		}
+	}
+	// loseFirst loses the first write, and does something else in its place.
+	loseFirst := func(etcd *etcd, instead func()) (sent **v1alpha1.Lock) {
+		late := new(*v1alpha1.Lock)
+		etcd.inject(faults{before: func(string) error {
+			*late = etcd.sent()
+			etcd.inject(faults{})
+			instead()
+			return errLostAnswer
+		}})
+		return late
+	}
+	cases := map[string]func(*testing.T, *etcd, *engine.Engine) (late *v1alpha1.Lock){
+		"after a short outage": afterOutage(0),
+		"after a long outage":  afterOutage(12 * time.Second),
+		"to an object that exists": func(t *testing.T, etcd *etcd, engine *engine.Engine) *v1alpha1.Lock {
+			t.Helper()
+			mustAcquire(t, engine, "a", time.Second)
+			pass(time.Minute)
+			isLost := false
+			etcd.inject(faults{before: func(verb string) error {
+				switch {
+				case verb == "update":
+					isLost = true
+					return errLostAnswer
+				case isLost:
+					return errRefused
+				}
+				return nil
+			}})
+			mustBeUnavailable(t, engine, "late")
+			return etcd.sent()
+		},
+		"after a rival that it lost against has released the lock": func(t *testing.T, etcd *etcd, engine *engine.Engine) *v1alpha1.Lock {
+			t.Helper()
+			rival := start(t, etcd)
+			late := loseFirst(etcd, func() { mustAcquire(t, rival, "rival", time.Hour) })
+			request := by("late")
+			request.TTL = time.Hour
+			if _, err := engine.Acquire(t.Context(), "default", request); !errors.Is(err, lock.ErrHeld) {
+				t.Fatalf("got %v, want ErrHeld", err)
+			}
+			release(t, rival, "rival")
+			return *late
+		},
+		"after the grant of the next write was released": func(t *testing.T, etcd *etcd, engine *engine.Engine) *v1alpha1.Lock {
+			t.Helper()
+			late := loseFirst(etcd, func() {})
+			mustAcquire(t, engine, "late", time.Hour)
+			release(t, engine, "late")
+			return *late
+		},
+	}
+	for title, lose := range cases {
+		t.Run(title, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				etcd := newEtcd()
 				engine := start(t, etcd)
-				etcd.inject(outage("create"))
-				request := by("a")
-				request.TTL = time.Hour
-				if _, err := engine.Acquire(t.Context(), "default", request); !errors.Is(err, lock.ErrUnavailable) {
-					t.Fatalf("got %v, want ErrUnavailable", err)
-				}
-				late := etcd.sent()
-				pass(away)
+				late := lose(t, etcd, engine)
 				etcd.inject(faults{})
-				pass(2 * time.Second)
-				if _, err := etcd.Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
+				pass(500 * time.Millisecond)
+				store := etcd.Create
+				if late.ResourceVersion != "" {
+					store = func(ctx context.Context, late *v1alpha1.Lock, _ metav1.CreateOptions) (*v1alpha1.Lock, error) {
+						return etcd.Update(ctx, late, metav1.UpdateOptions{})
+					}
+				}
+				if _, err := store(t.Context(), late, metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				passOrphanWindow()
-				if owner := etcd.owner("billing--report"); owner != "" {
-					t.Errorf("the late grant is still held by %q", owner)
+				if owner := etcd.owner(name); owner == "late" {
+					t.Error("the late grant is still held")
 				}
 			})
 		})
 	}
-}
-
-// TestLateTakeOverIsCleanedUp is the same for a write to an object that exists.
-func TestLateTakeOverIsCleanedUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
-		mustAcquire(t, engine, "a", time.Second)
-		pass(time.Minute)
-		refused := false
-		etcd.inject(faults{before: func(verb string) error {
-			if verb == "update" {
-				refused = true
-				return errLostAnswer
-			}
-			if refused {
-				return errRefused
-			}
-			return nil
-		}})
-		request := by("b")
-		request.TTL = time.Hour
-		if _, err := engine.Acquire(t.Context(), "default", request); !errors.Is(err, lock.ErrUnavailable) {
-			t.Fatalf("got %v, want ErrUnavailable", err)
-		}
-		late := etcd.sent()
-		etcd.inject(faults{})
-		pass(500 * time.Millisecond)
-		if _, err := etcd.Update(t.Context(), late, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		passOrphanWindow()
-		if owner := etcd.owner(name); owner == "b" {
-			t.Error("the late take-over still holds the lock")
-		}
-	})
-}
-
-// The create happens after the rival that it lost against has released the lock.
-func TestLateWriteAfterARivalIsCleanedUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		rival, engine := start(t, etcd), start(t, etcd)
-		var late *v1alpha1.Lock
-		etcd.inject(faults{before: func(string) error {
-			late = etcd.sent()
-			etcd.inject(faults{})
-			mustAcquire(t, rival, "rival", time.Hour)
-			return errLostAnswer
-		}})
-		request := by("a")
-		request.TTL = time.Hour
-		if _, err := engine.Acquire(t.Context(), "default", request); !errors.Is(err, lock.ErrHeld) {
-			t.Fatalf("got %v, want ErrHeld", err)
-		}
-		if err := rival.Release(t.Context(), "default", key, lock.Proof{Owner: "rival"}); err != nil {
-			t.Fatal(err)
-		}
-		pass(time.Second)
-		if _, err := etcd.Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		passOrphanWindow()
-		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("the late grant is still held by %q", owner)
-		}
-	})
-}
-
-// The first write happens after the grant of the second one was released.
-func TestLateWriteAfterASuccessIsCleanedUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
-		var late *v1alpha1.Lock
-		etcd.inject(faults{before: func(string) error {
-			late = etcd.sent()
-			etcd.inject(faults{})
-			return errLostAnswer
-		}})
-		mustAcquire(t, engine, "a", time.Hour)
-		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := etcd.Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		passOrphanWindow()
-		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("the late grant is still held by %q", owner)
-		}
-	})
 }
 
 // The owner acquires again while the engine still looks for its abandoned grant.
@@ -181,68 +159,37 @@ func TestAbandonedGrantDoesNotEndALaterOne(t *testing.T) {
 	})
 }
 
-func TestFailingServerIsUnavailableNotHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
-		internal := apierrors.NewInternalError(errors.New("another webhook fails"))
-		etcd.inject(faults{before: func(verb string) error {
-			if verb == "create" {
-				return internal
-			}
-			return nil
-		}})
-		if _, err := engine.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrUnavailable) {
-			t.Errorf("got %v, want ErrUnavailable", err)
-		}
-		if requests := len(etcd.made()); requests > 40 {
-			t.Errorf("%d requests to a server that does not answer", requests)
-		}
-	})
-}
-
-func TestFailingDeleteIsNotRepeatedWithoutPause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
-		mustAcquire(t, engine, "a", time.Hour)
-		internal := apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
-		etcd.made()
-		etcd.inject(faults{before: func(verb string) error {
-			if verb == "delete" {
-				return internal
-			}
-			return nil
-		}})
-		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
-			t.Errorf("got %v, want ErrUnavailable", err)
-		}
-		if requests := len(etcd.made()); requests > 40 {
-			t.Errorf("%d requests to a server that does not answer", requests)
-		}
-	})
-}
-
-// The answer arrives after the lock has expired.
-func TestAcquireThatOutlastsItsTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
-		etcd.inject(faults{before: func(verb string) error {
-			if verb == "create" {
-				pass(3 * time.Second)
-			}
-			return nil
-		}})
-		request := by("a")
-		request.TTL = 2 * time.Second
-		if _, err := engine.Acquire(t.Context(), "default", request); !errors.Is(err, lock.ErrUnavailable) {
-			t.Errorf("got %v, want ErrUnavailable", err)
-		}
-		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("the grant of %q is left", owner)
-		}
-	})
+func TestAServerThatFailsIsUnavailableAndNotAskedWithoutPause(t *testing.T) {
+	for _, verb := range []string{"create", "delete"} {
+		t.Run(verb, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				etcd := newEtcd()
+				engine := start(t, etcd)
+				if verb == "delete" {
+					mustAcquire(t, engine, "a", time.Hour)
+				}
+				etcd.made()
+				etcd.inject(faults{before: func(got string) error {
+					if got == verb {
+						return apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
+					}
+					return nil
+				}})
+				var err error
+				if verb == "create" {
+					_, err = engine.Acquire(t.Context(), "default", by("a"))
+				} else {
+					err = engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"})
+				}
+				if !errors.Is(err, lock.ErrUnavailable) {
+					t.Errorf("got %v, want ErrUnavailable", err)
+				}
+				if requests := len(etcd.made()); requests > 40 {
+					t.Errorf("%d requests to a server that does not answer", requests)
+				}
+			})
+		})
+	}
 }
 
 // The object is deleted between the read and the write.

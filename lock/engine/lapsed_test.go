@@ -126,6 +126,9 @@ func TestAGrantThatLapsesBeforeItsAnswer(t *testing.T) {
 			if invalid, ok := errors.AsType[*lock.InvalidError](err); ok && invalid.Problems[0].Field != "spec.ttl" {
 				t.Errorf("ttl %s: %v", ttl, err)
 			}
+			if owner := etcd.owner(name); owner != "" {
+				t.Errorf("ttl %s: the grant of %q is left", ttl, owner)
+			}
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -213,33 +212,4 @@ func TestAForcedReleaseTellsThoseWhoCome(t *testing.T) {
 			t.Errorf("acquired %v after the release", took)
 		}
 	})
-}
-
-// A hand-off may find the lock gone, and the watch may have lost its end. See also [TestWhateverFindsALockGoneTellsThoseWhoWait].
-func TestAHandOffOfALockThatIsGoneTellsThoseWhoWait(t *testing.T) {
-	lostAnswer := faults{before: once("update", errLostAnswer)}
-	for title, injected := range map[string]faults{"answered": {}, "unanswered": lostAnswer} {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				engine := start(t, etcd)
-				acquire(t, engine, by("a"))
-				answers := make(chan answer, 1)
-				queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
-				etcd.mute(true)
-				etcd.remove()
-				etcd.inject(injected)
-				begun := time.Now()
-				if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil && !errors.Is(err, lock.ErrNotHeld) {
-					t.Fatal(err)
-				}
-				if got := <-answers; got.err != nil {
-					t.Fatal(got.err)
-				}
-				if took := time.Since(begun); took > 500*time.Millisecond {
-					t.Errorf("acquired %v after the release", took)
-				}
-			})
-		})
-	}
 }

@@ -8,11 +8,9 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
-	"forrst.dev/lock-operator/lock/rules"
 )
 
 func TestAcquireWhoseAnswerIsLost(t *testing.T) {
@@ -129,32 +127,6 @@ func TestUnreachableServerIsReportedAtOnce(t *testing.T) {
 			t.Errorf("waited %s for a server that is not there", waited)
 		}
 	})
-}
-
-func TestThrottledRequestIsUnavailable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		etcd.inject(faults{before: once("create", apierrors.NewTooManyRequests("slow down", 1))})
-		engine := start(t, etcd)
-		if _, err := engine.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrUnavailable) {
-			t.Errorf("got %v, want ErrUnavailable", err)
-		}
-	})
-}
-
-// Callers of the operator cannot change its roles; a program with its own identity can.
-func TestForbiddenRequest(t *testing.T) {
-	for isAdmitted, wantUnavailable := range map[bool]bool{false: true, true: false} {
-		synctest.Test(t, func(t *testing.T) {
-			etcd := newEtcd()
-			etcd.inject(faults{before: once("create", apierrors.NewForbidden(schema.GroupResource{Resource: "locks"}, name, errors.New("no right")))})
-			engine := startWith(t, engine.Options{Objects: etcd.locks, Limits: rules.DefaultLimits(), IsAdmitted: isAdmitted})
-			_, err := engine.Acquire(t.Context(), "default", by("a"))
-			if errors.Is(err, lock.ErrUnavailable) != wantUnavailable || !apierrors.IsForbidden(err) {
-				t.Errorf("admitted %v: got %v, want the refusal of the API server, unavailable %v", isAdmitted, err, wantUnavailable)
-			}
-		})
-	}
 }
 
 func TestReleaseWhoseAnswerIsLost(t *testing.T) {
@@ -307,18 +279,6 @@ func TestCallersOfOneOwnerDoNotShareAGrant(t *testing.T) {
 		first, second := <-results, <-results
 		if (first == nil) == (second == nil) {
 			t.Errorf("got %v and %v, want exactly one grant", first, second)
-		}
-	})
-}
-
-func TestObjectThatTheSchemaRefusesIsInvalid(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		invalid := apierrors.NewInvalid(schema.GroupKind{Group: "forrst.dev", Kind: "Lock"}, name, nil)
-		etcd.inject(faults{before: once("create", invalid)})
-		engine := start(t, etcd)
-		if _, err := engine.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrInvalid) {
-			t.Errorf("got %v, want ErrInvalid", err)
 		}
 	})
 }
