@@ -103,12 +103,16 @@ func (o *acquireOptions) run(ctx context.Context, key string) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	held, err := o.acquire(ctx, key, o.wait, lock.WithTTL(o.ttl), lock.WithReason(cmp.Or(o.reason, defaultReason("acquire"))), lock.WithOwner(owner), lock.WithoutRenewal())
+	var held *lock.Held
+	client, err := o.client(ctx)
+	if err == nil {
+		held, err = take(ctx, o.Session, client, key, o.wait, lock.WithTTL(o.ttl), lock.WithReason(cmp.Or(o.reason, defaultReason("acquire"))), lock.WithOwner(owner), lock.WithoutRenewal())
+	}
 	if err != nil {
 		draft.Drop()
 		return o.explain(ctx, key, err)
 	}
-	proof := tokenfile.Proof{Namespace: o.namespace, Key: held.Key(), Owner: held.Owner(), FencingToken: held.FencingToken()}
+	proof := tokenfile.Proof{Namespace: o.Namespace(), Key: held.Key(), Owner: held.Owner(), FencingToken: held.FencingToken()}
 	if err := draft.Keep(proof); err != nil {
 		return errors.Join(failure.New(failure.Failed, err.Error(), "the lock was released; name another file by --owner-file"), held.Release(ctx))
 	}
@@ -123,44 +127,38 @@ func (o *acquireOptions) run(ctx context.Context, key string) error {
 	return nil
 }
 
-// acquire waits for the lock, and says for whom.
-func (o *acquireOptions) acquire(ctx context.Context, key string, wait time.Duration, options ...lock.Option) (*lock.Held, error) {
-	client, err := o.client(ctx)
-	if err != nil {
+// take takes the lock, or says who holds it and waits. The error is an [*ownHolderError] if the wait would never end.
+func take(ctx context.Context, s *session.Session, locks *lock.Client, key string, wait time.Duration, options ...lock.Option) (*lock.Held, error) {
+	if err := checkKey(ctx, s, key); err != nil {
 		return nil, err
 	}
-	if err := checkKey(ctx, o.Session, o.namespace, key); err != nil {
-		return nil, err
-	}
-	held, err := client.TryAcquire(ctx, key, options...)
+	held, err := locks.TryAcquire(ctx, key, options...)
 	if wait == 0 || !errors.Is(err, lock.ErrHeld) {
 		return held, err
 	}
-	err = findOwnHolder(ctx, o.Session, err)
+	err = findOwnHolder(ctx, s, err)
 	if _, isOwn := errors.AsType[*ownHolderError](err); isOwn {
 		return nil, err
 	}
-	fmt.Fprintf(o.ErrOut, "waiting: %s\n", busy(ctx, o.Session, err))
-	return client.Acquire(ctx, key, append(options, lock.WithWait(wait))...)
+	fmt.Fprintf(s.ErrOut, "waiting: %s\n", busy(ctx, s, err))
+	return locks.Acquire(ctx, key, append(options, lock.WithWait(wait))...)
 }
 
 // explain says what a caller can do who did not get the lock.
 func (o *acquireOptions) explain(ctx context.Context, key string, err error) error {
 	if own, isOwn := errors.AsType[*ownHolderError](err); isOwn {
-		return &failure.Error{Code: failure.Busy, What: own.Error(), Do: []string{"do not acquire it: this command is under the lock already"}, Cause: err}
+		return failure.New(failure.Busy, own.Error(), "do not acquire it: this command is under the lock already")
 	}
 	if errors.Is(err, lock.ErrHeld) {
-		return &failure.Error{Code: failure.Busy, What: busy(ctx, o.Session, err), Cause: err, Do: []string{
-			"see who holds it, and whether the holder is alive: " + o.Command("who", key),
-			"wait for it: " + o.Command("acquire", key, "--wait", "10m"),
-		}}
+		return failure.New(failure.Busy, busy(ctx, o.Session, err), "see who holds it, and whether the holder is alive: "+o.Command("who", key),
+			"wait for it: "+o.Command("acquire", key, "--wait", "10m"))
 	}
 	if errors.Is(err, context.Canceled) {
 		return failure.New(interruptedBy(ctx), fmt.Sprintf("interrupted; %s was not acquired", key))
 	}
 	if apierrors.IsNotFound(err) && !o.UsesFacade() {
 		if cluster, failed := o.Cluster(); failed == nil {
-			return cmp.Or(checkNamespace(ctx, cluster, o.namespace), err)
+			return cmp.Or(checkNamespace(ctx, cluster, o.Namespace()), err)
 		}
 	}
 	return err

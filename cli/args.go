@@ -21,7 +21,7 @@ func oneKey(command *cobra.Command, args []string) error {
 	return nil
 }
 
-// newKey is oneKey for a command that takes the lock: one that is held may have a KEY that is refused since.
+// newKey is oneKey for a command that takes the lock. Other commands accept more: a held lock may have a KEY that this version refuses.
 func newKey(command *cobra.Command, args []string) error {
 	if err := oneKey(command, args); err != nil {
 		return err

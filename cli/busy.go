@@ -6,15 +6,12 @@ import (
 	"fmt"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/human"
 	"forrst.dev/lock-operator/cli/locks"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/cli/terminal"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/rules"
 )
 
 // explainTimeout bounds how long it may take to find out who is in the way.
@@ -65,15 +62,11 @@ func heldBy(times human.Times, held *v1alpha1.Lock, isMine bool) string {
 func currentLock(ctx context.Context, s *session.Session, held *lock.HeldError) *v1alpha1.Lock {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), explainTimeout)
 	defer cancel()
-	namespace, err := s.Namespace()
-	if err != nil {
-		return nil
-	}
 	backend, err := s.Backend(ctx)
 	if err != nil {
 		return nil
 	}
-	current, err := backend.Get(ctx, namespace, held.Key)
+	current, err := backend.Get(ctx, s.Namespace(), held.Key)
 	if err != nil || current.Spec.Holder != held.Holder || current.Spec.AcquireTime == nil || current.Spec.RenewTime == nil || current.Spec.ExpireTime == nil {
 		return nil
 	}
@@ -82,17 +75,6 @@ func currentLock(ctx context.Context, s *session.Session, held *lock.HeldError) 
 
 // isMe reports whether the user is known to be the holder. A façade does not tell.
 func isMe(ctx context.Context, s *session.Session, held *lock.HeldError) bool {
-	if s.UsesFacade() {
-		return false
-	}
-	cluster, err := s.Cluster()
-	if err != nil {
-		return false
-	}
-	var review authenticationv1.SelfSubjectReview
-	if err := cluster.Create(ctx, &review); err != nil {
-		return false
-	}
-	user := review.Status.UserInfo
-	return user.Username != "" && held.IsBy(rules.User{Name: user.Username, UID: user.UID})
+	user, err := s.User(ctx)
+	return err == nil && held.IsBy(user)
 }

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -30,66 +30,74 @@ const (
 // completer answers a shell.
 type completer = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective)
 
-// completeKeys completes one KEY with those of the locks that are held.
-func completeKeys(s *session.Session) completer {
-	return func(command *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		ctx, cancel := context.WithTimeout(command.Context(), completionTimeout)
-		defer cancel()
-		var keys []string
-		var err error
-		if kind, _, isNamed := strings.Cut(prefix, "/"); isNamed && kind == "job" && takesJobs[command.Name()] {
-			keys, err = lockedJobs(ctx, s)
-		} else {
-			keys, err = heldKeys(ctx, s, takesOwn[command.Name()])
-		}
-		if err != nil {
-			cobra.CompDebugln(err.Error(), false)
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return beginningWith(prefix, keys), cobra.ShellCompDirectiveNoFileComp
+// complete completes a word with those that are found and begin with it.
+func complete(command *cobra.Command, prefix string, find func(context.Context) ([]string, error)) ([]cobra.Completion, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(command.Context(), completionTimeout)
+	defer cancel()
+	words, err := find(ctx)
+	if err != nil {
+		cobra.CompDebugln(err.Error(), false)
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+	words = slices.DeleteFunc(words, func(word string) bool { return !strings.HasPrefix(word, prefix) })
+	words = words[:min(len(words), maxCompletions)]
+	slices.Sort(words)
+	return slices.Compact(words), cobra.ShellCompDirectiveNoFileComp
 }
 
-// takesJobs are the commands that take job/NAME in place of a KEY, and takesOwn those of one's own locks.
+// takesJobs are the commands that take job/NAME in place of a KEY; takesOwn are the commands for locks of the user.
 var (
 	takesJobs = map[string]bool{"who": true, "wait": true, "free": true}
 	takesOwn  = map[string]bool{"renew": true, "release": true}
 )
 
-// lockedJobs returns job/NAME of the Jobs that run under locks.
-func lockedJobs(ctx context.Context, s *session.Session) (names []string, err error) {
-	namespace, err := s.Namespace()
-	if err != nil {
-		return nil, err
+// completeKeys completes one KEY with the keys of held locks, and job/ with the Jobs that run under locks.
+func completeKeys(s *session.Session) completer {
+	return func(command *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		switch {
+		case len(args) > 0:
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		case strings.HasPrefix(prefix, "job/") && takesJobs[command.Name()]:
+			return complete(command, prefix, func(ctx context.Context) ([]string, error) {
+				return namesOf(ctx, s, "job/", batchv1.SchemeGroupVersion.WithKind("JobList"), client.InNamespace(s.Namespace()), client.MatchingLabels{v1alpha1.LockLabel: "true"})
+			})
+		}
+		return complete(command, prefix, func(ctx context.Context) ([]string, error) { return heldKeys(ctx, s, takesOwn[command.Name()]) })
 	}
+}
+
+// completeNamespaces completes a namespace.
+func completeNamespaces(s *session.Session) completer {
+	return func(command *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return complete(command, prefix, func(ctx context.Context) ([]string, error) {
+			return namesOf(ctx, s, "", corev1.SchemeGroupVersion.WithKind("NamespaceList"))
+		})
+	}
+}
+
+// namesOf returns the names of objects, each behind a prefix.
+func namesOf(ctx context.Context, s *session.Session, prefix string, kind schema.GroupVersionKind, options ...client.ListOption) (names []string, err error) {
 	cluster, err := s.Cluster()
 	if err != nil {
 		return nil, err
 	}
-	jobs := new(metav1.PartialObjectMetadataList)
-	jobs.SetGroupVersionKind(batchv1.SchemeGroupVersion.WithKind("JobList"))
-	err = cluster.List(ctx, jobs, client.InNamespace(namespace), client.Limit(maxCompletions), client.MatchingLabels{v1alpha1.LockLabel: "true"})
-	for index := range jobs.Items {
-		names = append(names, "job/"+jobs.Items[index].Name)
+	list := new(metav1.PartialObjectMetadataList)
+	list.SetGroupVersionKind(kind)
+	err = cluster.List(ctx, list, append(options, client.Limit(maxCompletions))...)
+	for index := range list.Items {
+		names = append(names, prefix+list.Items[index].Name)
 	}
 	return names, err
 }
 
 // heldKeys returns the keys of all locks, or of the user's own.
 func heldKeys(ctx context.Context, s *session.Session, own bool) (keys []string, err error) {
-	namespace, err := s.Namespace()
-	if err != nil {
-		return nil, err
-	}
 	if s.UsesFacade() {
 		backend, err := s.Backend(ctx)
 		if err != nil {
 			return nil, err
 		}
-		held, err := backend.List(ctx, namespace, lock.Filter{})
+		held, err := backend.List(ctx, s.Namespace(), lock.Filter{})
 		for index := range held {
 			keys = append(keys, held[index].Spec.FullKey().Bare())
 		}
@@ -99,49 +107,16 @@ func heldKeys(ctx context.Context, s *session.Session, own bool) (keys []string,
 	if err != nil {
 		return nil, err
 	}
-	source := &locks.Source{Cluster: cluster, Namespace: namespace}
+	source := &locks.Source{Cluster: cluster, Namespace: s.Namespace()}
 	if own {
-		review := &authenticationv1.SelfSubjectReview{}
-		if err := cluster.Create(ctx, review); err != nil {
+		user, err := s.User(ctx)
+		if err != nil {
 			return nil, err
 		}
-		source.Fields = fields.OneTermEqualSelector("spec.holder", review.Status.UserInfo.Username)
+		source.Fields = fields.OneTermEqualSelector("spec.holder", user.Name)
 	}
 	_, err = source.List(ctx, func(each *v1alpha1.Lock) {
 		keys = append(keys, each.Spec.FullKey().Bare())
 	})
 	return keys, err
-}
-
-// completeNamespaces completes the flag --namespace.
-func completeNamespaces(s *session.Session) completer {
-	return func(command *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		ctx, cancel := context.WithTimeout(command.Context(), completionTimeout)
-		defer cancel()
-		cluster, err := s.Cluster()
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		namespaces := new(metav1.PartialObjectMetadataList)
-		namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
-		if err := cluster.List(ctx, namespaces, client.Limit(maxCompletions)); err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		var names []string
-		for index := range namespaces.Items {
-			names = append(names, namespaces.Items[index].Name)
-		}
-		return beginningWith(prefix, names), cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
-func beginningWith(prefix string, all []string) []cobra.Completion {
-	var found []cobra.Completion
-	for _, each := range all {
-		if strings.HasPrefix(each, prefix) && len(found) < maxCompletions {
-			found = append(found, each)
-		}
-	}
-	slices.Sort(found)
-	return slices.Compact(found)
 }

@@ -101,22 +101,14 @@ func (o *doctorOptions) examineCluster(ctx context.Context) ([]doctor.Finding, e
 	if err != nil {
 		return nil, err
 	}
-	namespace, err := o.Namespace()
-	if err != nil {
-		return nil, err
-	}
 	info, _ := debug.ReadBuildInfo()
 	return doctor.Judge(doctor.Cluster{
-		Client: cluster, Kubernetes: versions.ServerVersion, Now: o.clocks, Namespace: namespace, Program: versionOf(o.Version, info),
+		Client: cluster, Kubernetes: versions.ServerVersion, Now: o.clocks, Namespace: o.Namespace(), Program: versionOf(o.Version, info),
 	}.Ask(ctx)), nil
 }
 
 func (o *doctorOptions) examineFacade(ctx context.Context) ([]doctor.Finding, error) {
 	backend, err := o.Backend(ctx)
-	if err != nil {
-		return nil, err
-	}
-	namespace, err := o.Namespace()
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +122,7 @@ func (o *doctorOptions) examineFacade(ctx context.Context) ([]doctor.Finding, er
 	}
 	// An owner token that no lock has: the answer is short.
 	list := func(ctx context.Context) error {
-		_, err := backend.List(ctx, namespace, lock.Filter{Owner: lock.NewOwner()})
+		_, err := backend.List(ctx, o.Namespace(), lock.Filter{Owner: lock.NewOwner()})
 		return err
 	}
 	return doctor.JudgeFacade(doctor.Facade{URL: server, HTTP: httpClient, List: list, Now: o.clocks}.Ask(ctx)), nil

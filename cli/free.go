@@ -12,20 +12,18 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/describe"
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/freeing"
 	"forrst.dev/lock-operator/cli/locks"
-	"forrst.dev/lock-operator/cli/portrait"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/cli/terminal"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/jobs"
-	"forrst.dev/lock-operator/lock/rules"
 )
 
 // freeOptions are the options of one "free".
@@ -103,16 +101,12 @@ func (o *freeOptions) run(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	namespace, err := o.Namespace()
-	if err != nil {
-		return err
-	}
-	named, err := o.target(ctx, namespace, key)
+	named, err := o.target(ctx, key)
 	if err != nil {
 		return err
 	}
 	key = named.key.Bare()
-	shown, err := o.held(ctx, cluster, namespace, key)
+	shown, err := o.held(ctx, cluster, locks.ID{Namespace: o.Namespace(), Key: named.key})
 	if err != nil {
 		return err
 	}
@@ -120,15 +114,15 @@ func (o *freeOptions) run(ctx context.Context, key string) error {
 		return failure.New(failure.NotHeld, fmt.Sprintf("Job %s does not hold %s; %s does", named.job.Name, keyOf(shown), loser(shown)),
 			"see both: "+o.Command("who", "job/"+named.job.Name))
 	}
-	isOwn := ownsLock(ctx, cluster, shown)
-	behind := (&portrait.Gatherer{Cluster: cluster, Now: o.Now}).GatherHolder(ctx, shown)
-	printer := portrait.Printer{Times: o.Times()}
-	alive := printer.Alive(behind)
-	if why := printer.WhyNoPods(behind); why != "" {
+	isOwn := ownsLock(ctx, o.Session, shown)
+	facts := (&describe.Gatherer{Cluster: cluster, Now: o.Now}).GatherHolder(ctx, shown)
+	printer := describe.Printer{Times: o.Times()}
+	alive := printer.Alive(facts)
+	if why := printer.WhyNoPods(facts); why != "" {
 		alive = append(alive, why)
 	}
 	o.show(shown, isOwn, alive)
-	if err := o.confirm(key, isOwn, consequence(ctx, cluster, behind)); err != nil {
+	if err := o.confirm(key, isOwn, consequence(facts)); err != nil {
 		return err
 	}
 	order := freeing.Order{Shown: shown, IsDryRun: o.dryRun == "server"}
@@ -147,8 +141,8 @@ func (o *freeOptions) run(ctx context.Context, key string) error {
 
 // target is targetOf. Without a question, a full key is not taken as another key: the lock with that very KEY may just
 // have ended.
-func (o *freeOptions) target(ctx context.Context, namespace, argument string) (target, error) {
-	named, err := targetOf(ctx, o.Session, namespace, argument)
+func (o *freeOptions) target(ctx context.Context, argument string) (target, error) {
+	named, err := targetOf(ctx, o.Session, argument)
 	if err == nil && strings.HasPrefix(argument, fullKeyPrefix) && named.key != v1alpha1.FullKeyOf(argument) && o.isSure && o.dryRun == "none" {
 		bare := named.key.Bare()
 		return named, failure.New(failure.Usage, fmt.Sprintf("%s is a full key, which is not freed with --yes", argument), "give the KEY: "+o.Command("free", bare))
@@ -166,11 +160,8 @@ func (o *freeOptions) runFacade(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	namespace, err := o.Namespace()
-	if err != nil {
-		return err
-	}
-	named, err := o.target(ctx, namespace, key)
+	namespace := o.Namespace()
+	named, err := o.target(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -197,8 +188,8 @@ func (o *freeOptions) runFacade(ctx context.Context, key string) error {
 	err = lock.NewClient(backend, namespace).ForceRelease(ctx, key, o.reason, lock.WithFencingToken(token))
 	switch {
 	case errors.Is(err, lock.ErrNotHeld): // Another grant may hold the lock; a façade does not tell.
-		return &failure.Error{Code: failure.NotHeld, What: fmt.Sprintf("the grant of %s that was shown has ended meanwhile; nothing was done", key),
-			Do: []string{"see who holds it now: " + o.Command("who", key)}, Cause: err}
+		return failure.New(failure.NotHeld, fmt.Sprintf("the grant of %s that was shown has ended meanwhile; nothing was done", key),
+			"see who holds it now: "+o.Command("who", key))
 	case err != nil:
 		return o.explain(key, err)
 	}
@@ -207,16 +198,16 @@ func (o *freeOptions) runFacade(ctx context.Context, key string) error {
 }
 
 // held returns the lock if it is held.
-func (o *freeOptions) held(ctx context.Context, cluster client.Client, namespace, key string) (*v1alpha1.Lock, error) {
-	found := &v1alpha1.Lock{}
-	err := cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()}, found)
+func (o *freeOptions) held(ctx context.Context, cluster client.Client, named locks.ID) (*v1alpha1.Lock, error) {
+	key, found := named.Key.Bare(), &v1alpha1.Lock{}
+	err := cluster.Get(ctx, client.ObjectKey{Namespace: named.Namespace, Name: named.Key.ObjectName()}, found)
 	switch {
 	case apierrors.IsNotFound(err):
-		if err := checkNamespace(ctx, cluster, namespace); err != nil {
+		if err := checkNamespace(ctx, cluster, named.Namespace); err != nil {
 			return nil, err
 		}
 		notHeld := failure.From(o.explain(key, lock.ErrNotHeld))
-		notHeld.Do = append(whereElse(ctx, o.Session, cluster, locks.ID{Namespace: namespace, Key: v1alpha1.FullKeyOf(key)}), notHeld.Do...)
+		notHeld.Do = append(whereElse(ctx, o.Session, cluster, named), notHeld.Do...)
 		return nil, notHeld
 	case err != nil:
 		return nil, err
@@ -239,13 +230,9 @@ func loser(held *v1alpha1.Lock) string {
 
 // ownsLock reports whether the caller is the holder. If that is not known, the lock counts as another
 // holder's: then the API server decides.
-func ownsLock(ctx context.Context, cluster client.Client, held *v1alpha1.Lock) bool {
-	var review authenticationv1.SelfSubjectReview
-	if err := cluster.Create(ctx, &review); err != nil {
-		return false
-	}
-	user := review.Status.UserInfo
-	return user.Username != "" && rules.User{Name: user.Username, UID: user.UID}.Holds(held)
+func ownsLock(ctx context.Context, s *session.Session, held *v1alpha1.Lock) bool {
+	user, err := s.User(ctx)
+	return err == nil && user.Holds(held)
 }
 
 // show tells who would lose the lock, and whether that holder is alive.
@@ -283,32 +270,27 @@ const goesOn = "The holder may go on working until it notices."
 
 // consequence says what follows once the lock is taken from its holder: the operator stops a Job that runs
 // under the lock, and starts the next one when that has no Pods left.
-func consequence(ctx context.Context, cluster client.Client, shown *portrait.Portrait) string {
-	held := shown.Lock
-	ref := held.Spec.HolderRef
-	if ref == nil || ref.Kind != "Job" {
+func consequence(facts *describe.Facts) string {
+	if facts.Holder == nil || facts.Holder.Job == nil || !facts.Holder.Job.Holds(facts.Lock) {
 		return goesOn
 	}
-	job, err := locks.FindJob(ctx, cluster, held.Namespace, ref.Name)
+	job := facts.Holder.Job
 	switch {
-	case err != nil || job == nil || !job.Holds(held):
-		return goesOn
-	case job.Phase == jobs.Waiting && len(shown.Leaving) > 0:
+	case job.Phase == jobs.Waiting && len(facts.Stopping) > 0:
 		return fmt.Sprintf("Job %s has not started. To free its lock does not help: it only takes it again, and waits for the same Pods.", job.Name)
 	case job.Phase == jobs.Waiting:
 		return fmt.Sprintf("Job %s has not started. It only takes the lock again.", job.Name)
-	}
-	if shown.Behind != nil && shown.Behind.IsWithoutPods() {
+	case facts.HolderHasNoPods():
 		return fmt.Sprintf("The operator suspends Job %s, which has no Pods now; it queues again, behind the Jobs that wait.", job.Name)
 	}
 	next := "The next Job starts when these Pods have ended"
-	if len(shown.Waiting) > 0 {
-		next = fmt.Sprintf("Next: Job %s, which starts when these Pods have ended", shown.Waiting[0].Name)
+	if len(facts.Waiting) > 0 {
+		next = fmt.Sprintf("Next: Job %s, which starts when these Pods have ended", facts.Waiting[0].Name)
 	}
 	return fmt.Sprintf("The operator suspends Job %s and deletes its Pods; it queues again, behind the Jobs that wait.\n%s, and not before: on a dead node, they do not end by themselves.", job.Name, next)
 }
 
-// confirm asks whether to go on. The consequence is that of a release by force.
+// confirm asks whether to go on. The consequence is what follows from a release by force.
 func (o *freeOptions) confirm(key string, isOwn bool, consequence string) error {
 	question := "Release it?"
 	if !isOwn {
@@ -352,25 +334,21 @@ func (o *freeOptions) tell(held *v1alpha1.Lock, isOwn bool) {
 }
 
 func (o *freeOptions) explain(key string, err error) error {
-	who := "see who holds it now: " + o.Command("who", key)
 	switch {
 	case errors.Is(err, lock.ErrExpired):
 		return failure.New(failure.NotHeld, fmt.Sprintf("%s has expired; the next caller can take it, and there is nothing to free", key))
 	case errors.Is(err, lock.ErrNotHeld), errors.Is(err, freeing.ErrGone):
 		return failure.New(failure.NotHeld, fmt.Sprintf("%s is not held", key), "see the locks that are held: "+o.Command("list"))
 	case errors.Is(err, freeing.ErrAnotherGrant):
-		return &failure.Error{Code: failure.NotHeld, What: err.Error() + "; nothing was done to it", Do: []string{who}, Cause: err}
+		return failure.New(failure.NotHeld, err.Error()+"; nothing was done to it", "see who holds it now: "+o.Command("who", key))
 	case errors.Is(err, freeing.ErrBusy):
-		return &failure.Error{Code: failure.Failed, What: fmt.Sprintf("%s was not freed: %v", key, err), Do: []string{"try again"}, Cause: err}
+		return failure.New(failure.Failed, fmt.Sprintf("%s was not freed: %v", key, err), "try again")
 	case errors.Is(err, freeing.ErrKept):
-		return &failure.Error{Code: failure.Failed, What: fmt.Sprintf("%s: %v", key, err), Do: []string{
-			"the operator ends the lock at its expiry all the same; see the object: kubectl get locks.forrst.dev " + v1alpha1.FullKeyOf(key).ObjectName() + " -o yaml",
-		}, Cause: err}
+		return failure.New(failure.Failed, fmt.Sprintf("%s: %v", key, err),
+			"the operator ends the lock at its expiry all the same; see the object: kubectl get locks.forrst.dev "+v1alpha1.FullKeyOf(key).ObjectName()+" -o yaml")
 	case apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld):
-		return &failure.Error{Code: failure.Refused, What: err.Error(), Cause: err, Do: []string{
-			"ask the holder to release it, or wait: " + o.Command("wait", key),
-			"have the cluster role lock-operator-admin bound in the namespace: it has the verb force-release",
-		}}
+		return failure.New(failure.Refused, err.Error(), "ask the holder to release it, or wait: "+o.Command("wait", key),
+			"have the cluster role lock-operator-admin bound in the namespace: it has the verb force-release")
 	}
 	return err
 }

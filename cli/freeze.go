@@ -83,10 +83,7 @@ func (o *freezeOptions) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return failure.Usagef("--resources: %v", err)
 	}
-	namespace, err := namespaceOf(o.Session, args)
-	if err != nil {
-		return err
-	}
+	namespace := namespaceOf(o.Session, args)
 	cluster, err := o.Cluster()
 	if err != nil {
 		return err
@@ -100,7 +97,7 @@ func (o *freezeOptions) run(ctx context.Context, args []string) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.FullKeyOf(o.key).ObjectName()},
 		Spec:       v1alpha1.LockSpec{Key: o.key, ExpireTime: &end, Reason: o.reason, Guards: guards},
 	}
-	err = cluster.Create(ctx, freeze, createOptions(o.dryRun)...)
+	err = dryRunOf(cluster, o.dryRun).Create(ctx, freeze)
 	switch {
 	case err == nil:
 	case apierrors.IsAlreadyExists(err), apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld):
@@ -121,16 +118,13 @@ func (o *freezeOptions) change(ctx context.Context, cluster client.Client, wante
 		return nil, errors.Join(err, refused)
 	}
 	switch {
-	case !ownsLock(ctx, cluster, current):
+	case !ownsLock(ctx, o.Session, current):
 		ends := o.Times().In(locks.RowOf(current).Expires)
 		what := fmt.Sprintf("%s has frozen namespace %s; that ends %s", terminal.Clean(current.Spec.Holder), current.Namespace, ends)
 		if len(current.Spec.Guards) == 0 {
 			what = fmt.Sprintf("%s is held by %s; it ends %s unless it is renewed", keyOf(current), terminal.Clean(current.Spec.Holder), ends)
 		}
-		return nil, &failure.Error{Code: failure.Busy, What: what, Cause: refused, Do: []string{
-			"freeze the namespace by a second lock: add --key, such as --key freeze-2",
-			"see more: " + o.Command("who", o.key),
-		}}
+		return nil, failure.New(failure.Busy, what, "freeze the namespace by a second lock: add --key, such as --key freeze-2", "see more: "+o.Command("who", o.key))
 	case len(current.Spec.Guards) == 0:
 		return nil, failure.New(failure.Busy, fmt.Sprintf("you hold %s, which guards nothing", keyOf(current)), "choose another key by --key")
 	case o.resources != nil && freezing.Resources(current.Spec.Guards) != freezing.Resources(wanted.Spec.Guards):
@@ -142,12 +136,7 @@ func (o *freezeOptions) change(ctx context.Context, cluster client.Client, wante
 	if o.reason != "" {
 		next.Spec.Reason = o.reason
 	}
-	var options []client.PatchOption
-	if o.dryRun == "server" {
-		options = append(options, client.DryRunAll)
-	}
-	err := cluster.Patch(ctx, next, client.MergeFromWithOptions(current, client.MergeFromWithOptimisticLock{}), options...)
-	return next, err
+	return next, dryRunOf(cluster, o.dryRun).Patch(ctx, next, client.MergeFromWithOptions(current, client.MergeFromWithOptimisticLock{}))
 }
 
 func (o *freezeOptions) tell(freeze *v1alpha1.Lock, until time.Time) {
@@ -164,20 +153,16 @@ func (o *freezeOptions) explain(namespace string, err error) error {
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "are not enforced in namespace"):
-		return &failure.Error{Code: failure.Refused, What: fmt.Sprintf("namespace %s has not opted in to guards, so a freeze would have no effect", namespace), Cause: err, Do: []string{
-			fmt.Sprintf("have it labelled: kubectl label namespace %s %s=%s", namespace, v1alpha1.GuardsLabel, v1alpha1.GuardsEnabled),
-		}}
+		return failure.New(failure.Refused, fmt.Sprintf("namespace %s has not opted in to guards, so a freeze would have no effect", namespace),
+			fmt.Sprintf("have it labelled: kubectl label namespace %s %s=%s", namespace, v1alpha1.GuardsLabel, v1alpha1.GuardsEnabled))
 	case strings.Contains(text, "are not enforced"):
-		return &failure.Error{Code: failure.Refused, What: "guards are not installed in this cluster, so a freeze would have no effect", Cause: err, Do: []string{
+		return failure.New(failure.Refused, "guards are not installed in this cluster, so a freeze would have no effect",
 			"have the component config/guards of lock-operator installed",
-			"a lock without guards holds back only those who ask for it: " + o.Command("acquire", o.key, "--ttl", "24h"),
-		}}
+			"a lock without guards holds back only those who ask for it: "+o.Command("acquire", o.key, "--ttl", "24h"))
 	case strings.Contains(text, "may not be guarded"):
-		return &failure.Error{Code: failure.Refused, What: text, Cause: err, Do: []string{"name what may be guarded in this cluster by --resources"}}
+		return failure.New(failure.Refused, text, "name what may be guarded in this cluster by --resources")
 	case strings.Contains(text, "you need the rights to create, update and delete"):
-		return &failure.Error{Code: failure.Refused, What: text, Cause: err, Do: []string{
-			"freeze only what you may change, by --resources", "have a role such as edit bound in the namespace",
-		}}
+		return failure.New(failure.Refused, text, "freeze only what you may change, by --resources", "have a role such as edit bound in the namespace")
 	}
 	return err
 }
@@ -191,18 +176,18 @@ func oneNamespace(command *cobra.Command, args []string) error {
 		"see "+command.CommandPath()+" --help")
 }
 
-// namespaceOf returns the namespace of the arguments, and without one that of the session.
-func namespaceOf(s *session.Session, args []string) (string, error) {
-	namespace, err := s.Namespace()
-	if len(args) == 0 || err != nil && args[0] == "" {
-		return namespace, err
+// namespaceOf returns the namespace of the arguments, or of the session if they have none.
+func namespaceOf(s *session.Session, args []string) string {
+	if len(args) == 0 {
+		return s.Namespace()
 	}
-	return args[0], nil
+	return args[0]
 }
 
-func createOptions(dryRun string) []client.CreateOption {
+// dryRunOf returns a client whose writes are dry runs, if the flag says so.
+func dryRunOf(cluster client.Client, dryRun string) client.Client {
 	if dryRun == "server" {
-		return []client.CreateOption{client.DryRunAll}
+		return client.NewDryRunClient(cluster)
 	}
-	return nil
+	return cluster
 }

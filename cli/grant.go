@@ -13,6 +13,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/failure"
+	"forrst.dev/lock-operator/cli/locks"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/cli/tokenfile"
 	"forrst.dev/lock-operator/lock"
@@ -26,8 +27,6 @@ type grantOptions struct {
 	ownerFile string
 	ownerFD   int
 	output    string
-	// namespace is that of the session, once client or place have been called.
-	namespace string
 }
 
 func (o *grantOptions) addFlags(flags *pflag.FlagSet) {
@@ -46,16 +45,11 @@ func (o *grantOptions) checkOutput() error {
 
 // client returns the locks of the session.
 func (o *grantOptions) client(ctx context.Context) (*lock.Client, error) {
-	namespace, err := o.Namespace()
-	if err != nil {
-		return nil, err
-	}
 	backend, err := o.Backend(ctx)
 	if err != nil {
 		return nil, err
 	}
-	o.namespace = namespace
-	return lock.NewClient(backend, namespace), nil
+	return lock.NewClient(backend, o.Namespace()), nil
 }
 
 // place returns where the owner token of the key is kept.
@@ -68,16 +62,11 @@ func (o *grantOptions) place(key string) (tokenfile.Place, error) {
 	case o.ownerFile != "":
 		return tokenfile.Place{Path: o.ownerFile}, nil
 	}
-	namespace, err := o.Namespace()
-	if err != nil {
-		return tokenfile.Place{}, err
-	}
 	server, err := o.Server()
 	if err != nil {
 		return tokenfile.Place{}, err
 	}
-	o.namespace = namespace
-	place, err := tokenfile.Default(o.Getenv, server, namespace, v1alpha1.FullKeyOf(key))
+	place, err := tokenfile.Default(o.Getenv, server, o.Namespace(), v1alpha1.FullKeyOf(key))
 	if err != nil {
 		return tokenfile.Place{}, failure.New(failure.Usage, err.Error(), "name a file for it by --owner-file")
 	}
@@ -97,11 +86,7 @@ func (o *grantOptions) proof(ctx context.Context, key string) (tokenfile.Place, 
 	case err != nil:
 		return place, tokenfile.Proof{}, failure.Usagef("%v", err)
 	}
-	namespace, err := o.Namespace()
-	if err != nil {
-		return place, tokenfile.Proof{}, err
-	}
-	if err := proof.IsFor(namespace, v1alpha1.FullKeyOf(key)); err != nil {
+	if err := proof.IsFor(o.Namespace(), v1alpha1.FullKeyOf(key)); err != nil {
 		return place, tokenfile.Proof{}, failure.Usagef("%s: %v", place, err)
 	}
 	return place, proof, nil
@@ -123,20 +108,13 @@ func (o *grantOptions) noProof(ctx context.Context, key string, place tokenfile.
 
 // isMine reports whether the user is known to hold the lock. A façade does not tell.
 func (o *grantOptions) isMine(ctx context.Context, key string) bool {
-	if o.UsesFacade() {
-		return false
-	}
-	namespace, err := o.Namespace()
-	if err != nil {
-		return false
-	}
 	cluster, err := o.Cluster()
 	if err != nil {
 		return false
 	}
 	held := &v1alpha1.Lock{}
-	err = cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()}, held)
-	return err == nil && isHeld(held, o.Now()) && ownsLock(ctx, cluster, held)
+	err = cluster.Get(ctx, client.ObjectKey{Namespace: o.Namespace(), Name: v1alpha1.FullKeyOf(key).ObjectName()}, held)
+	return err == nil && locks.IsHeld(held, o.Now()) && ownsLock(ctx, o.Session, held)
 }
 
 // ended turns the error of a renewal or a release into one that says that the grant has ended, and
@@ -160,10 +138,7 @@ func lost(key v1alpha1.FullKey, err error) error {
 	case errors.Is(err, lock.ErrOwnerMismatch), errors.Is(err, lock.ErrTakenOver):
 		why = "another holder has it"
 	}
-	return &failure.Error{
-		Code: failure.NotHeld, What: fmt.Sprintf("you do not hold %s any more: %s", key.Bare(), why), Cause: err,
-		Do: []string{"stop what you do under it: another holder may have begun"},
-	}
+	return failure.New(failure.NotHeld, fmt.Sprintf("you do not hold %s any more: %s", key.Bare(), why), "stop what you do under it: another holder may have begun")
 }
 
 // grantOutput is what -o json prints. It never has the owner token.
@@ -188,7 +163,7 @@ func (o *grantOptions) print(done string, key v1alpha1.FullKey, info lock.Info, 
 		return nil
 	case "json":
 		output := grantOutput{
-			Namespace: o.namespace, Key: key.Bare(), Name: key.ObjectName(), Holder: info.Holder, FencingToken: info.FencingToken,
+			Namespace: o.Namespace(), Key: key.Bare(), Name: key.ObjectName(), Holder: info.Holder, FencingToken: info.FencingToken,
 			AcquireTime: stamp(info.AcquireTime), ExpireTime: stamp(info.ExpireTime), OwnerFile: place.Path,
 		}
 		if info.TTL > 0 {

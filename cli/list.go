@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 
@@ -41,7 +40,7 @@ type list struct {
 	// identity is the user's own, with --mine.
 	identity string
 	// waiting has the Jobs that wait; nil if they are not known.
-	waiting map[locks.ID][]locks.WaitingJob
+	waiting map[locks.ID][]locks.Job
 	// callers counts those that wait through the façade; nil if they are not known. Others may wait unless areAll.
 	callers map[locks.ID]int
 	areAll  bool
@@ -122,10 +121,7 @@ func (l *list) run(ctx context.Context) error {
 	if err := l.output.complete(); err != nil {
 		return err
 	}
-	var err error
-	if l.namespace, err = l.Namespace(); err != nil {
-		return err
-	}
+	l.namespace = l.Namespace()
 	if l.allNamespaces {
 		l.namespace = ""
 	}
@@ -177,15 +173,15 @@ func (l *list) runCluster(ctx context.Context) error {
 	}
 	source := &locks.Source{Cluster: cluster, Namespace: l.namespace}
 	if l.mine {
-		review := &authenticationv1.SelfSubjectReview{}
-		if err := cluster.Create(ctx, review); err != nil {
-			return fmt.Errorf("find out who you are: %w", err)
+		user, err := l.User(ctx)
+		if err != nil {
+			return err
 		}
-		l.identity = review.Status.UserInfo.Username
+		l.identity = user.Name
 		source.Fields = fields.OneTermEqualSelector("spec.holder", l.identity)
 	}
 	// Waiters are a column of the table only.
-	waiting := make(chan map[locks.ID][]locks.WaitingJob, 1)
+	waiting := make(chan map[locks.ID][]locks.Job, 1)
 	if l.output.isTable() {
 		go func() {
 			found, err := locks.WaitingJobs(ctx, cluster, l.namespace)
@@ -216,14 +212,18 @@ func (l *list) runCluster(ctx context.Context) error {
 
 // append adds the row of a lock, unless the flags leave it out.
 func (l *list) append(rows []*listed, each *v1alpha1.Lock) []*listed {
-	row := &listed{Row: locks.RowOf(each)}
-	if !l.selects(&row.Row, l.Now()) {
-		return rows
+	if row := l.rowOf(each); l.selects(&row.Row, l.Now()) {
+		rows = append(rows, row)
 	}
+	return rows
+}
+
+func (l *list) rowOf(each *v1alpha1.Lock) *listed {
+	row := &listed{Row: locks.RowOf(each)}
 	if !l.output.isTable() {
 		row.lock = each
 	}
-	return append(rows, row)
+	return row
 }
 
 func (l *list) selects(row *locks.Row, now time.Time) bool {

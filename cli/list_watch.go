@@ -3,9 +3,12 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/locks"
@@ -30,18 +33,16 @@ type listFollower struct {
 
 	mu sync.Mutex
 	// shown is by the names of the objects in their namespaces: a few dozen bytes each.
-	shown map[[2]string]time.Time
+	shown map[client.ObjectKey]time.Time
 	// pending are to be written, in this order; a later change replaces an earlier one.
-	pending map[[2]string]*change
-	order   [][2]string
-	// present is a list under way.
-	present map[[2]string]*change
+	pending map[client.ObjectKey]*change
+	order   []client.ObjectKey
 }
 
 // follow writes the list and then its changes until ctx ends.
 func (l *list) follow(ctx context.Context, source *locks.Source) error {
 	follower := &listFollower{
-		list: l, changed: make(chan struct{}, 1), shown: map[[2]string]time.Time{}, pending: map[[2]string]*change{},
+		list: l, changed: make(chan struct{}, 1), shown: map[client.ObjectKey]time.Time{}, pending: map[client.ObjectKey]*change{},
 	}
 	failed := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
@@ -87,45 +88,27 @@ func (f *listFollower) take() []*change {
 	return changes
 }
 
-// Begin implements [locks.Follower].
-func (f *listFollower) Begin() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.present = map[[2]string]*change{}
-}
-
-// Present implements [locks.Follower].
-func (f *listFollower) Present(lock *v1alpha1.Lock) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.present[nameOf(lock)] = f.changeOf(lock, false)
-}
-
 // Listed implements [locks.Follower]. Of a later list, only what is new counts.
-func (f *listFollower) Listed() {
+func (f *listFollower) Listed(all []*v1alpha1.Lock) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	rows := make([]*listed, 0, len(f.present))
-	for _, each := range f.present {
-		rows = append(rows, each.listed)
+	rows, present := make([]*listed, 0, len(all)), map[client.ObjectKey]bool{}
+	for _, lock := range all {
+		rows = append(rows, f.list.rowOf(lock))
+		present[client.ObjectKeyFromObject(lock)] = true
 	}
 	f.list.sort(rows)
 	for _, row := range rows {
-		f.add([2]string{row.Namespace, row.Name}, &change{listed: row})
+		f.add(&change{listed: row})
 	}
-	for name := range f.shown {
-		if f.present[name] == nil {
-			delete(f.shown, name)
-		}
-	}
-	f.present = nil
+	maps.DeleteFunc(f.shown, func(name client.ObjectKey, _ time.Time) bool { return !present[name] })
 }
 
 // Changed implements [locks.Follower].
 func (f *listFollower) Changed(lock *v1alpha1.Lock, isGone bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.add(nameOf(lock), f.changeOf(lock, isGone))
+	f.add(&change{listed: f.list.rowOf(lock), isGone: isGone})
 }
 
 // Failed implements [locks.Follower].
@@ -135,17 +118,10 @@ func (f *listFollower) Failed(err error) {
 	}
 }
 
-func (f *listFollower) changeOf(lock *v1alpha1.Lock, isGone bool) *change {
-	row := &listed{Row: locks.RowOf(lock)}
-	if !f.list.output.isTable() {
-		row.lock = lock
-	}
-	return &change{listed: row, isGone: isGone}
-}
-
 // add has a change written, if the flags select its lock and, in a table, if it is more
 // than a renewal. The caller has the mutex.
-func (f *listFollower) add(name [2]string, changed *change) {
+func (f *listFollower) add(changed *change) {
+	name := client.ObjectKey{Namespace: changed.Namespace, Name: changed.Name}
 	before, wasShown := f.shown[name]
 	switch {
 	case changed.isGone && !wasShown:
@@ -168,8 +144,6 @@ func (f *listFollower) add(name [2]string, changed *change) {
 	default:
 	}
 }
-
-func nameOf(lock *v1alpha1.Lock) [2]string { return [2]string{lock.Namespace, lock.Name} }
 
 // flush writes what is pending.
 func (f *listFollower) flush(table *terminal.Table) error {

@@ -25,11 +25,11 @@ type outerRun struct {
 	Server    string `json:"server"`
 	Namespace string `json:"namespace"`
 	Key       string `json:"key"`
-	// FencingToken is that of the grant.
+	// FencingToken is the fencing token of the grant.
 	FencingToken int64 `json:"fencingToken"`
 }
 
-// outerRuns returns those of this process. Text that is no list of them tells of none.
+// outerRuns returns the outer runs of this process. Text that is not a list of runs counts as an empty list.
 func outerRuns(s *session.Session) []outerRun {
 	var runs []outerRun
 	if err := json.Unmarshal([]byte(s.Getenv(outerVariable)), &runs); err != nil {
@@ -40,12 +40,8 @@ func outerRuns(s *session.Session) []outerRun {
 
 // newOuterRun returns a run of this session under the key, without a fencing token.
 func newOuterRun(s *session.Session, key v1alpha1.FullKey) (outerRun, error) {
-	namespace, err := s.Namespace()
-	if err != nil {
-		return outerRun{}, err
-	}
 	server, err := s.Server()
-	return outerRun{Server: strings.TrimRight(server, "/"), Namespace: namespace, Key: key.Bare()}, err
+	return outerRun{Server: strings.TrimRight(server, "/"), Namespace: s.Namespace(), Key: key.Bare()}, err
 }
 
 // ownHolderError says that a wait would never end: the holder waits for this process. It matches [lock.ErrHeld].
@@ -83,7 +79,7 @@ func checkOwnHolder(s *session.Session, key v1alpha1.FullKey, current *v1alpha1.
 		}
 	}
 	pod := s.Pod()
-	// A façade takes no namespace for that of the caller.
+	// Without a namespace, a façade uses the namespace of the caller.
 	if pod.Namespace == cmp.Or(wanted.Namespace, pod.Namespace) && isOwnJob(current.Spec.HolderRef, pod.Host, s.Getenv("JOB_COMPLETION_INDEX")) {
 		return &ownHolderError{fmt.Sprintf("%s is held by Job %s, which this Pod is part of", terminal.Clean(key.Bare()), current.Spec.HolderRef.Name)}
 	}

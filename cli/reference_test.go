@@ -26,14 +26,14 @@ func TestReference(t *testing.T) {
 `)
 	for _, command := range root.Commands() {
 		if command.IsAvailableCommand() {
-			describe(&page, command)
+			document(&page, command)
 		}
 	}
 	page.WriteString("\n## Flags of all commands\n\n```\n" + usages(root.PersistentFlags()) + "```\n")
 	golden.CheckFile(t, "../docs/cli-reference.md", page.String())
 }
 
-func describe(page *strings.Builder, command *cobra.Command) {
+func document(page *strings.Builder, command *cobra.Command) {
 	fmt.Fprintf(page, "\n## %s\n\n", command.CommandPath())
 	fmt.Fprintf(page, "```\n%s\n```\n\n", command.UseLine())
 	text := command.Long

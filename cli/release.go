@@ -62,7 +62,7 @@ func (o *releaseOptions) run(ctx context.Context, key string) error {
 	fullKey := v1alpha1.FullKeyOf(key)
 	switch o.output {
 	case "json":
-		return o.printJSON(grantOutput{Namespace: o.namespace, Key: fullKey.Bare(), Name: fullKey.ObjectName(), IsReleased: true})
+		return o.printJSON(grantOutput{Namespace: o.Namespace(), Key: fullKey.Bare(), Name: fullKey.ObjectName(), IsReleased: true})
 	case "name":
 		fmt.Fprintf(o.Out, "lock.%s/%s\n", v1alpha1.GroupVersion.Group, fullKey.ObjectName())
 	default:

@@ -141,7 +141,7 @@ func aboutFlag(command *cobra.Command, err error) []string {
 	return likeFlag(command, unknown.GetSpecifiedName())
 }
 
-// likeFlag proposes the flags that are like one that does not exist.
+// likeFlag proposes flags that are similar to an unknown one.
 func likeFlag(command *cobra.Command, typed string) (do []string) {
 	var names []string
 	command.Flags().VisitAll(func(flag *pflag.Flag) {
@@ -155,7 +155,7 @@ func likeFlag(command *cobra.Command, typed string) (do []string) {
 	return do
 }
 
-// knownCommand says which commands are like one that does not exist.
+// knownCommand refuses an unknown command, and proposes similar ones.
 func knownCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

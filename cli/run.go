@@ -40,7 +40,7 @@ const (
 	busyFail = "fail"
 )
 
-// runOptions are those of one run.
+// runOptions are the options of one "run".
 type runOptions struct {
 	session *session.Session
 	key     string
@@ -203,35 +203,16 @@ func (o *runOptions) run(ctx context.Context) error {
 	return o.result(outcome, released)
 }
 
-// acquire waits for the lock, and says for whom.
 func (o *runOptions) acquire(ctx context.Context) (*lock.Held, error) {
-	namespace, err := o.session.Namespace()
-	if err != nil {
-		return nil, err
-	}
 	backend, err := o.session.Backend(ctx)
 	if err != nil {
-		return nil, err
-	}
-	if err := checkKey(ctx, o.session, namespace, o.key); err != nil {
 		return nil, err
 	}
 	if o.own, err = newOuterRun(o.session, v1alpha1.FullKeyOf(o.key)); err != nil {
 		return nil, err
 	}
-	locks := lock.NewClient(backend, namespace, lock.WithTTL(o.ttl), lock.WithReason(o.reason), lock.WithClock(o.session.Clock))
-	held, err := locks.TryAcquire(ctx, o.key)
-	if o.wait == 0 || !errors.Is(err, lock.ErrHeld) {
-		return held, err
-	}
-	err = findOwnHolder(ctx, o.session, err)
-	if _, isOwn := errors.AsType[*ownHolderError](err); isOwn {
-		return nil, err
-	}
-	if held, ok := errors.AsType[*lock.HeldError](err); ok && held.Holder != "" {
-		fmt.Fprintf(o.session.ErrOut, "waiting: %s\n", busy(ctx, o.session, err))
-	}
-	return locks.Acquire(ctx, o.key, lock.WithWait(o.wait))
+	locks := lock.NewClient(backend, o.session.Namespace(), lock.WithTTL(o.ttl), lock.WithReason(o.reason), lock.WithClock(o.session.Clock))
+	return take(ctx, o.session, locks, o.key, o.wait)
 }
 
 // notAcquired is the result of a run without the lock.
@@ -254,7 +235,7 @@ func (o *runOptions) notAcquired(ctx context.Context, err error) error {
 	if own, isOwn := errors.AsType[*ownHolderError](err); isOwn {
 		what, do = own.Error(), "run COMMAND without kubectl lock run: it is under the lock already"
 	}
-	return &failure.Error{Code: failure.Code(o.conflictCode), What: what, Do: []string{do}, Cause: err}
+	return failure.New(failure.Code(o.conflictCode), what, do)
 }
 
 // runHolding runs the command. Afterwards nothing of its process group is left.
@@ -345,7 +326,7 @@ func (o *runOptions) notStarted(err, released error) error {
 	return failure.New(failure.CannotRun, err.Error()+"; "+o.end(released))
 }
 
-// result is that of a command that has run. Released is what the release of the lock has returned.
+// result is the result of a run whose command has ended. Released is what the release of the lock has returned.
 func (o *runOptions) result(outcome supervise.Outcome, released error) error {
 	switch {
 	case errors.Is(outcome.Cause, supervise.ErrWatcherEnded):

@@ -26,13 +26,13 @@ import (
 type target struct {
 	key v1alpha1.FullKey
 	// job is the Job of job/NAME or of pod/NAME; nil if the argument is a KEY, or the Pod is no Job's.
-	job *locks.LockedJob
+	job *locks.Job
 }
 
 // targetOf returns the lock that an argument names: by its KEY, or as job/NAME or pod/NAME by an object.
-// A full key, as events print it, is that of its KEY. The KEY of a lock that exists comes first: it may look like
+// A full key, as events print it, names the lock of its KEY. The KEY of an existing lock comes first: it may look like
 // one of these.
-func targetOf(ctx context.Context, s *session.Session, namespace, argument string) (target, error) {
+func targetOf(ctx context.Context, s *session.Session, argument string) (target, error) {
 	literal := target{key: v1alpha1.FullKeyOf(argument)}
 	bare, isFull := strings.CutPrefix(argument, fullKeyPrefix)
 	isFull = isFull && bare != ""
@@ -40,7 +40,7 @@ func targetOf(ctx context.Context, s *session.Session, namespace, argument strin
 	if !isFull && (s.UsesFacade() || !isObject) {
 		return literal, nil
 	}
-	exists, err := lockExists(ctx, s, namespace, literal.key)
+	exists, err := lockExists(ctx, s, literal.key)
 	switch {
 	case err != nil || exists:
 		return literal, err
@@ -54,22 +54,22 @@ func targetOf(ctx context.Context, s *session.Session, namespace, argument strin
 	case err != nil:
 		return literal, err
 	case kind == "Pod":
-		return targetOfPod(ctx, s, cluster, client.ObjectKey{Namespace: namespace, Name: name})
+		return targetOfPod(ctx, s, cluster, client.ObjectKey{Namespace: s.Namespace(), Name: name})
 	}
-	return targetOfJob(ctx, s, cluster, client.ObjectKey{Namespace: namespace, Name: name})
+	return targetOfJob(ctx, s, cluster, client.ObjectKey{Namespace: s.Namespace(), Name: name})
 }
 
 // fullKeyPrefix begins full keys, such as lock:billing:report, as events and refusals print them.
 const fullKeyPrefix = "lock:"
 
 // lockExists reports whether there is a lock of the key, be it expired.
-func lockExists(ctx context.Context, s *session.Session, namespace string, key v1alpha1.FullKey) (bool, error) {
+func lockExists(ctx context.Context, s *session.Session, key v1alpha1.FullKey) (bool, error) {
 	if s.UsesFacade() {
 		backend, err := s.Backend(ctx)
 		if err != nil {
 			return false, err
 		}
-		_, err = backend.Get(ctx, namespace, key)
+		_, err = backend.Get(ctx, s.Namespace(), key)
 		if errors.Is(err, lock.ErrNotHeld) {
 			return false, nil
 		}
@@ -79,7 +79,7 @@ func lockExists(ctx context.Context, s *session.Session, namespace string, key v
 	if err != nil {
 		return false, err
 	}
-	err = cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: key.ObjectName()}, &v1alpha1.Lock{})
+	err = cluster.Get(ctx, client.ObjectKey{Namespace: s.Namespace(), Name: key.ObjectName()}, &v1alpha1.Lock{})
 	return err == nil, client.IgnoreNotFound(err)
 }
 
@@ -108,7 +108,7 @@ func targetOfJob(ctx context.Context, s *session.Session, cluster client.WithWat
 		return target{}, failure.New(failure.Usage, fmt.Sprintf("Job %s runs under no lock: it lacks the label %s=true", name.Name, v1alpha1.LockLabel),
 			"see the locks that are held: "+s.Command("list"))
 	}
-	return target{key: locked.ID.Key, job: locked}, nil
+	return target{key: locked.Lock.Key, job: locked}, nil
 }
 
 // targetOfPod returns the lock of the Job that the Pod is part of, or the one that is held for the Pod.
@@ -119,7 +119,7 @@ func targetOfPod(ctx context.Context, s *session.Session, cluster client.WithWat
 	}
 	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "Job" {
 		if job, err := locks.FindJob(ctx, cluster, name.Namespace, owner.Name); err == nil && job != nil && job.UID == owner.UID {
-			return target{key: job.ID.Key, job: job}, nil
+			return target{key: job.Lock.Key, job: job}, nil
 		}
 	}
 	var keys []string
@@ -156,7 +156,7 @@ func getNamed(ctx context.Context, s *session.Session, cluster client.Client, na
 
 // checkKey refuses the name of an object as the KEY of a new lock: job/nightly is that Job's lock for other
 // commands. There is no such check for users who may not read the object, nor through a façade.
-func checkKey(ctx context.Context, s *session.Session, namespace, key string) error {
+func checkKey(ctx context.Context, s *session.Session, key string) error {
 	if bare, isFull := strings.CutPrefix(key, fullKeyPrefix); isFull {
 		fmt.Fprintf(s.ErrOut, "note: %s is taken as a KEY; it is another lock than %s\n", session.Quote(key), session.Quote(bare))
 	}
@@ -172,7 +172,7 @@ func checkKey(ctx context.Context, s *session.Session, namespace, key string) er
 	if kind == "Pod" {
 		object = &corev1.Pod{}
 	}
-	err = cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
+	err = cluster.Get(ctx, client.ObjectKey{Namespace: s.Namespace(), Name: name}, object)
 	switch {
 	case err == nil:
 		return failure.New(failure.Usage, fmt.Sprintf("%s names a %s, and is not taken as the KEY of a lock", key, kind),

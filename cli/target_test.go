@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -60,8 +61,13 @@ func TestTheNameOfAnObjectInPlaceOfAKey(t *testing.T) {
 func TestANewLockIsNotNamedAfterAJob(t *testing.T) {
 	s := session.New(session.Options{Cluster: fakeCluster(append(payments(), podHolder()...)...), Clock: clocktesting.NewFakeClock(now)})
 	s.ErrOut = io.Discard
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	s.AddFlags(flags)
+	if err := flags.Parse([]string{"-n", "payments"}); err != nil {
+		t.Fatal(err)
+	}
 	for key, isRefused := range map[string]bool{"job/first": true, "pod/worker-0": true, "Jobs/first": true, "job/nosuch": false, "first": false, "jobs": false, "a/first": false} {
-		if err := checkKey(t.Context(), s, "payments", key); (err != nil) != isRefused {
+		if err := checkKey(t.Context(), s, key); (err != nil) != isRefused {
 			t.Errorf("%s: %v", key, err)
 		}
 	}

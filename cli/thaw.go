@@ -44,10 +44,7 @@ kubectl lock free.`,
 }
 
 func (o *thawOptions) run(ctx context.Context, args []string) error {
-	namespace, err := namespaceOf(o.Session, args)
-	if err != nil {
-		return err
-	}
+	namespace := namespaceOf(o.Session, args)
 	cluster, err := o.Cluster()
 	if err != nil {
 		return err
@@ -65,7 +62,7 @@ func (o *thawOptions) run(ctx context.Context, args []string) error {
 		return err
 	case len(freeze.Spec.Guards) == 0, freeze.Spec.ExpireTime != nil && !freeze.Spec.ExpireTime.After(o.Now()):
 		return notFrozen
-	case !ownsLock(ctx, cluster, freeze):
+	case !ownsLock(ctx, o.Session, freeze):
 		reason := ""
 		if freeze.Spec.Reason != "" {
 			reason = " (" + terminal.Clean(freeze.Spec.Reason) + ")"

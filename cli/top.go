@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/locks"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/cli/top"
@@ -68,9 +69,7 @@ func (t *topView) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if t.namespace, err = t.Namespace(); err != nil {
-		return err
-	}
+	t.namespace = t.Namespace()
 	t.screen = top.Screen{Where: "namespace " + t.namespace, AllNamespaces: t.allNamespaces}
 	if t.allNamespaces {
 		t.namespace, t.screen.Where = "", "all namespaces"
@@ -91,11 +90,11 @@ func (t *topView) run(ctx context.Context) (err error) {
 
 // once writes one screen without colours, of any height.
 func (t *topView) once(ctx context.Context, cluster client.WithWatch, model *top.Model) error {
-	model.Begin()
-	if _, err := (&locks.Source{Cluster: cluster, Namespace: t.namespace}).List(ctx, model.Present); err != nil {
+	var all []*v1alpha1.Lock
+	if _, err := (&locks.Source{Cluster: cluster, Namespace: t.namespace}).List(ctx, func(lock *v1alpha1.Lock) { all = append(all, lock) }); err != nil {
 		return err
 	}
-	model.Listed()
+	model.Listed(all)
 	if waiting, err := locks.WaitingJobs(ctx, cluster, t.namespace); err == nil {
 		model.SetWaiting(waiting)
 	}

@@ -69,10 +69,8 @@ func (w *wait) run(ctx context.Context, key string) (err error) {
 	if w.timeout < 0 {
 		return failure.Usagef("--timeout is %s, and must not be negative", w.timeout)
 	}
-	if w.namespace, err = w.Namespace(); err != nil {
-		return err
-	}
-	named, err := targetOf(ctx, w.Session, w.namespace, key)
+	w.namespace = w.Namespace()
+	named, err := targetOf(ctx, w.Session, key)
 	if err != nil {
 		return err
 	}
@@ -192,12 +190,12 @@ func (w *wait) await(changed <-chan *v1alpha1.Lock, failed <-chan error) (*v1alp
 		case <-expired:
 		case held = <-changed:
 		}
-		if isHeld(held, w.Now()) == (w.state == "held") {
+		if locks.IsHeld(held, w.Now()) == (w.state == "held") {
 			return held, nil
 		}
-		if isHeld(held, w.Now()) {
+		if locks.IsHeld(held, w.Now()) {
 			if err := checkOwnHolder(w.Session, w.key, held); err != nil {
-				return nil, &failure.Error{Code: failure.Busy, What: err.Error(), Do: []string{"do not wait for it here: it ends after this command"}, Cause: err}
+				return nil, failure.New(failure.Busy, err.Error(), "do not wait for it here: it ends after this command")
 			}
 		}
 		if !isTold {
@@ -205,7 +203,7 @@ func (w *wait) await(changed <-chan *v1alpha1.Lock, failed <-chan error) (*v1alp
 			isTold = true
 		}
 		expired = nil
-		if isHeld(held, w.Now()) {
+		if locks.IsHeld(held, w.Now()) {
 			w.wasHeld = true
 			if expiry != nil {
 				expiry.Stop()
@@ -237,14 +235,9 @@ func (w *wait) timedOut(held *v1alpha1.Lock) error {
 	return failure.New(failure.Busy, what, "see who holds it, and what you may do: "+w.Command("who", w.key.Bare()), "wait longer, with a longer --timeout")
 }
 
-func isHeld(held *v1alpha1.Lock, now time.Time) bool {
-	return held != nil && held.Spec.ExpireTime != nil && held.Spec.ExpireTime.After(now)
-}
-
 // lastState passes on the last state of one lock: nil if there is none.
 type lastState struct {
 	changed chan *v1alpha1.Lock
-	present *v1alpha1.Lock
 }
 
 func (l *lastState) set(held *v1alpha1.Lock) {
@@ -255,14 +248,13 @@ func (l *lastState) set(held *v1alpha1.Lock) {
 	l.changed <- held
 }
 
-// Begin implements [locks.Follower].
-func (l *lastState) Begin() { l.present = nil }
-
-// Present implements [locks.Follower].
-func (l *lastState) Present(held *v1alpha1.Lock) { l.present = held }
-
 // Listed implements [locks.Follower].
-func (l *lastState) Listed() { l.set(l.present) }
+func (l *lastState) Listed(all []*v1alpha1.Lock) {
+	if len(all) == 0 {
+		all = []*v1alpha1.Lock{nil}
+	}
+	l.set(all[0])
+}
 
 // Failed implements [locks.Follower].
 func (l *lastState) Failed(error) {}

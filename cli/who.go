@@ -1,34 +1,21 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"io"
 	"os"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/describe"
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/locks"
-	"forrst.dev/lock-operator/cli/portrait"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/lock"
 )
-
-// logTimeout is how long a Pod's log may take: a node that is gone must not keep the rest back.
-const logTimeout = 2 * time.Second
-
-// logBytes is more than the time takes with which a line begins.
-const logBytes = 64
-
-// defaultContainerAnnotation names the container whose log kubectl shows, if that is not the first one.
-const defaultContainerAnnotation = "kubectl.kubernetes.io/default-container"
 
 // who is the command "who".
 type who struct {
@@ -72,52 +59,41 @@ give it with --audit.`,
 }
 
 func (w *who) run(ctx context.Context, key string) error {
-	namespace, err := w.Namespace()
-	if err != nil {
-		return err
-	}
-	lock, err := targetOf(ctx, w.Session, namespace, key)
+	namespace := w.Namespace()
+	named, err := targetOf(ctx, w.Session, key)
 	if err != nil {
 		return err
 	}
 	if kind, _, isObject := locks.ObjectName(key); isObject && kind == "Job" {
-		lock.key = v1alpha1.FullKeyOf(key) // The page begins with what the Job has to do with its lock.
+		named.key = v1alpha1.FullKeyOf(key) // The page begins with what the Job has to do with its lock.
 	}
-	seen, err := w.look(ctx, namespace, lock.key)
+	gather := w.gather
+	if w.UsesFacade() {
+		gather = w.gatherThroughFacade
+	}
+	facts, err := gather(ctx, namespace, named.key)
 	if err != nil {
 		return err
 	}
-	if seen.Lock == nil && seen.Job == nil && !w.UsesFacade() {
-		cluster, err := w.Cluster()
-		if err != nil {
-			return err
-		}
-		if err := checkNamespace(ctx, cluster, namespace); err != nil {
-			return err
-		}
-	}
-	seen.HasProof = w.hasProof(seen)
-	return portrait.Printer{Times: w.Times(), Width: w.Terminal().Width, Command: w.Command}.Print(w.Out, seen)
+	facts.HasProof = w.hasProof(facts)
+	return describe.Printer{Times: w.Times(), Width: w.Terminal().Width, Command: w.Command}.Print(w.Out, facts)
 }
 
 // hasProof reports whether the owner token of the grant is where acquire keeps it.
-func (w *who) hasProof(seen *portrait.Portrait) bool {
-	if seen.Lock == nil {
+func (w *who) hasProof(facts *describe.Facts) bool {
+	if facts.Lock == nil {
 		return false
 	}
 	options := grantOptions{Session: w.Session, ownerFD: -1}
-	place, err := options.place(seen.Key.Bare())
+	place, err := options.place(facts.Key.Bare())
 	if err != nil {
 		return false
 	}
 	proof, err := place.Read()
-	return err == nil && proof.Owner == seen.Lock.Spec.Owner
+	return err == nil && proof.Owner == facts.Lock.Spec.Owner
 }
 
-func (w *who) look(ctx context.Context, namespace string, key v1alpha1.FullKey) (*portrait.Portrait, error) {
-	if w.UsesFacade() {
-		return w.lookThroughFacade(ctx, namespace, key)
-	}
+func (w *who) gather(ctx context.Context, namespace string, key v1alpha1.FullKey) (*describe.Facts, error) {
 	cluster, err := w.Cluster()
 	if err != nil {
 		return nil, err
@@ -127,16 +103,20 @@ func (w *who) look(ctx context.Context, namespace string, key v1alpha1.FullKey) 
 		return nil, err
 	}
 	defer closeRecords()
-	gatherer := &portrait.Gatherer{Cluster: cluster, Audit: records, Now: w.Now}
+	gatherer := &describe.Gatherer{Cluster: cluster, Audit: records, Now: w.Now}
 	if config, err := w.RESTConfig(); err == nil {
-		if core, err := corev1client.NewForConfig(config); err == nil {
-			gatherer.LastLog = func(ctx context.Context, pod *corev1.Pod) (time.Time, error) { return lastLog(ctx, core, pod) }
+		if logs, err := corev1client.NewForConfig(config); err == nil {
+			gatherer.Logs = logs
 		}
 	}
-	return gatherer.Gather(ctx, namespace, key)
+	facts, err := gatherer.Gather(ctx, namespace, key)
+	if err == nil && facts.Lock == nil && facts.Job == nil {
+		err = checkNamespace(ctx, cluster, namespace)
+	}
+	return facts, err
 }
 
-func (w *who) lookThroughFacade(ctx context.Context, namespace string, key v1alpha1.FullKey) (*portrait.Portrait, error) {
+func (w *who) gatherThroughFacade(ctx context.Context, namespace string, key v1alpha1.FullKey) (*describe.Facts, error) {
 	backend, err := w.Backend(ctx)
 	if err != nil {
 		return nil, err
@@ -145,17 +125,16 @@ func (w *who) lookThroughFacade(ctx context.Context, namespace string, key v1alp
 	if err != nil && !errors.Is(err, lock.ErrNotHeld) {
 		return nil, err
 	}
-	seen := &portrait.Portrait{
+	facts := &describe.Facts{
 		ID: locks.ID{Namespace: namespace, Key: key}, Lock: held,
 		Unknown: []string{"a façade shows the lock and its line alone; without --server, there are Pods, waiting Jobs and events"},
 	}
-	var isComplete bool
-	seen.Callers, isComplete, err = callersThroughFacade(ctx, backend, namespace, key)
-	seen.AreMore = err == nil && !isComplete
+	callers, isComplete, err := callersThroughFacade(ctx, backend, namespace, key)
+	facts.Callers, facts.AreMore = callers, err == nil && !isComplete
 	if err != nil {
-		seen.Unknown = append(seen.Unknown, "who waits: "+err.Error())
+		facts.Unknown = append(facts.Unknown, "who waits: "+err.Error())
 	}
-	return seen, nil
+	return facts, nil
 }
 
 // maxCallers is how many callers that wait are asked for.
@@ -187,25 +166,4 @@ func (w *who) audit() (records io.Reader, closeRecords func(), err error) {
 		return nil, nil, failure.Usagef("--audit: %v", err)
 	}
 	return file, func() { _ = file.Close() }, nil
-}
-
-// lastLog returns the time of the last line of the container of a Pod whose log kubectl shows.
-func lastLog(ctx context.Context, core corev1client.PodsGetter, pod *corev1.Pod) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, logTimeout)
-	defer cancel()
-	container := pod.Spec.Containers[0].Name
-	for index := range pod.Spec.Containers {
-		if name := pod.Spec.Containers[index].Name; name == pod.Annotations[defaultContainerAnnotation] {
-			container = name
-		}
-	}
-	log, err := core.Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
-		Container: container, TailLines: new(int64(1)), Timestamps: true, LimitBytes: new(int64(logBytes)),
-	}).Stream(ctx)
-	if err != nil {
-		return time.Time{}, err
-	}
-	defer func() { _ = log.Close() }()
-	line, _ := bufio.NewReader(log).ReadString(' ')
-	return time.Parse(time.RFC3339Nano, strings.TrimSpace(line))
 }

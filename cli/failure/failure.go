@@ -45,8 +45,6 @@ type Error struct {
 	What string
 	// Do says what the user can do, one way each. Empty only if there is nothing.
 	Do []string
-	// Cause is what [errors.Is] goes on with. May be nil. It is not printed.
-	Cause error
 }
 
 // New returns an error for what was wrong and what the user can do.
@@ -62,10 +60,7 @@ func Usagef(format string, args ...any) *Error {
 // Error implements error, with What alone.
 func (e *Error) Error() string { return e.What }
 
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Cause }
-
-// SilentError is an exit status without a message, such as that of the command of "run".
+// SilentError is an exit status without a message, such as the status of the command of "run".
 type SilentError int
 
 // Error implements error.

@@ -22,7 +22,7 @@ const (
 	doAskRights = "ask an administrator of the cluster for this right"
 )
 
-// From returns err as an Error: err itself if it is one, or one that says what the
+// From returns err as an Error: err itself if it is an Error, or a new one that says what the
 // errors of the SDK and of the API server mean. Nil stays nil.
 func From(err error) *Error {
 	if err == nil {
@@ -32,7 +32,7 @@ func From(err error) *Error {
 		return failed
 	}
 	code, do := kindOf(err)
-	return &Error{Code: code, What: err.Error(), Do: do, Cause: err}
+	return New(code, err.Error(), do...)
 }
 
 func kindOf(err error) (code Code, do []string) {

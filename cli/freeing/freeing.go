@@ -15,8 +15,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// attempts is how often a lock is tried to be ended that changes meanwhile, as by renewals, of which
-// there are few in the time of two requests.
+// attempts is how often the deletion is tried while the lock changes, as by renewals, which are rare compared with two requests.
 const attempts = 10
 
 var (
@@ -52,6 +51,9 @@ func IsSameGrant(one, other *v1alpha1.Lock) bool {
 // known. It goes on when ctx ends after the reason was written, which must not stay on a lock that
 // goes on. The error matches one of those above, or is the API server's.
 func (o Order) Carry(ctx context.Context, cluster client.Client) error {
+	if o.IsDryRun {
+		cluster = client.NewDryRunClient(cluster)
+	}
 	current, lasting := o.Shown, context.WithoutCancel(ctx)
 	for attempt := range attempts {
 		if attempt > 0 {
@@ -73,7 +75,8 @@ func (o Order) Carry(ctx context.Context, cluster client.Client) error {
 			current = announced
 			ctx = lasting //nolint:fatcontext // it wraps the first one, whatever the attempt
 		}
-		err := cluster.Delete(ctx, current, o.deleteOptions(current)...)
+		err := cluster.Delete(ctx, current, client.PropagationPolicy(metav1.DeletePropagationBackground),
+			client.Preconditions{UID: &current.UID, ResourceVersion: &current.ResourceVersion})
 		switch {
 		case apierrors.IsConflict(err):
 		case apierrors.IsNotFound(err):
@@ -87,28 +90,12 @@ func (o Order) Carry(ctx context.Context, cluster client.Client) error {
 	return ErrBusy
 }
 
-func (o Order) deleteOptions(current *v1alpha1.Lock) []client.DeleteOption {
-	options := []client.DeleteOption{
-		client.Preconditions{UID: &current.UID, ResourceVersion: &current.ResourceVersion},
-		client.PropagationPolicy(metav1.DeletePropagationBackground),
-	}
-	if o.IsDryRun {
-		options = append(options, client.DryRunAll)
-	}
-	return options
-}
-
 // announce writes the reason, which admission requires before the deletion. A patch leaves the spec as
 // its holder has written it.
 func (o Order) announce(ctx context.Context, cluster client.Client, current *v1alpha1.Lock) (*v1alpha1.Lock, error) {
 	next := current.DeepCopy()
 	metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1alpha1.ForceReleaseReasonAnnotation, o.Reason)
-	var options []client.PatchOption
-	if o.IsDryRun {
-		options = append(options, client.DryRunAll)
-	}
-	err := cluster.Patch(ctx, next, client.MergeFromWithOptions(current, client.MergeFromWithOptimisticLock{}), options...)
-	return next, err
+	return next, cluster.Patch(ctx, next, client.MergeFromWithOptions(current, client.MergeFromWithOptimisticLock{}))
 }
 
 func (o Order) read(ctx context.Context, cluster client.Client) (*v1alpha1.Lock, error) {

@@ -11,14 +11,23 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
+// ID identifies a lock in all namespaces.
+type ID struct {
+	Namespace string
+	Key       v1alpha1.FullKey
+}
+
+// IDOf returns the ID of a lock.
+func IDOf(lock *v1alpha1.Lock) ID { return ID{lock.Namespace, lock.Spec.FullKey()} }
+
 // Row is what lists show of a lock. It holds no more, so that many can be kept.
 type Row struct {
 	ID
-	// Name is that of the object.
+	// Name is the name of the object.
 	Name string
 	// Holder is the holder as people call it, and Identity the authenticated user.
 	Holder, Identity string
-	// HolderUID is that of the object that the lock is held for. Empty if there is none.
+	// HolderUID is the UID of the object that the lock is held for. Empty if there is none.
 	HolderUID    types.UID
 	Reason       string
 	FencingToken int64
@@ -68,12 +77,17 @@ func Person(identity, namespace string) string {
 	}
 }
 
+// IsHeld reports whether there is a lock, and it has not expired.
+func IsHeld(lock *v1alpha1.Lock, now time.Time) bool {
+	return lock != nil && timeOf(lock.Spec.ExpireTime).After(now)
+}
+
 // IsHeld reports whether the lock has not expired.
 func (r *Row) IsHeld(now time.Time) bool { return r.Expires.After(now) }
 
 // Waiting returns which Jobs of all wait for the lock. One that has got it, and is to be started, is its
 // holder.
-func (r *Row) Waiting(all map[ID][]WaitingJob) []WaitingJob {
+func (r *Row) Waiting(all map[ID][]Job) []Job {
 	if !r.IsUnstarted(all) {
 		return all[r.ID]
 	}
@@ -82,14 +96,14 @@ func (r *Row) Waiting(all map[ID][]WaitingJob) []WaitingJob {
 
 // IsUnstarted reports whether the holder is one of the Jobs that are to be started under a lock: it has no
 // Pods yet.
-func (r *Row) IsUnstarted(all map[ID][]WaitingJob) bool {
+func (r *Row) IsUnstarted(all map[ID][]Job) bool {
 	return slices.ContainsFunc(all[r.ID], r.isHolder)
 }
 
-func (r *Row) isHolder(job WaitingJob) bool { return r.HolderUID != "" && job.Turn.UID == r.HolderUID }
+func (r *Row) isHolder(job Job) bool { return r.HolderUID != "" && job.UID == r.HolderUID }
 
 // HolderState returns the holder, and whether it is a Job that has not started.
-func (r *Row) HolderState(all map[ID][]WaitingJob) string {
+func (r *Row) HolderState(all map[ID][]Job) string {
 	if r.IsUnstarted(all) {
 		return r.Holder + ", not started"
 	}

@@ -34,12 +34,8 @@ type Source struct {
 
 // Follower learns of locks. Its methods are called one at a time, and may keep the locks.
 type Follower interface {
-	// Begin says that a list begins: Present shows all locks anew.
-	Begin()
-	// Present shows a lock that is stored.
-	Present(lock *v1alpha1.Lock)
-	// Listed says that all locks have been shown.
-	Listed()
+	// Listed shows all locks that are stored, in place of those that were shown before.
+	Listed(all []*v1alpha1.Lock)
 	// Changed shows a lock that was written or deleted.
 	Changed(lock *v1alpha1.Lock, isGone bool)
 	// Failed says why what was shown may be out of date. Nil says that it no longer is.
@@ -74,11 +70,11 @@ func (s *Source) List(ctx context.Context, each func(*v1alpha1.Lock)) (version s
 // second. It lists again where the API server has forgotten from where to go on.
 func (s *Source) Follow(ctx context.Context, timers clock.WithTicker, follower Follower) error {
 	for isFirst := true; ; isFirst = false {
-		follower.Begin()
-		version, err := s.List(ctx, follower.Present)
+		var all []*v1alpha1.Lock
+		version, err := s.List(ctx, func(lock *v1alpha1.Lock) { all = append(all, lock) })
 		switch {
 		case err == nil:
-			follower.Listed()
+			follower.Listed(all)
 			s.watch(ctx, timers, version, follower)
 		case isFirst:
 			return err

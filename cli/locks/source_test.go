@@ -94,9 +94,11 @@ func TestListAsksForPages(t *testing.T) {
 // recorder writes down what it is told.
 type recorder struct{ told []string }
 
-func (r *recorder) Begin()                      { r.told = append(r.told, "begin") }
-func (r *recorder) Present(lock *v1alpha1.Lock) { r.told = append(r.told, "present "+lock.Name) }
-func (r *recorder) Listed()                     { r.told = append(r.told, "listed") }
+func (r *recorder) Listed(all []*v1alpha1.Lock) {
+	for _, lock := range all {
+		r.told = append(r.told, "listed "+lock.Name)
+	}
+}
 func (r *recorder) Changed(lock *v1alpha1.Lock, isGone bool) {
 	r.told = append(r.told, fmt.Sprint("changed ", lock.Name, isGone, lock.ManagedFields == nil))
 }
@@ -144,9 +146,7 @@ func TestFollow(t *testing.T) {
 	if err := s.source().Follow(ctx, instant{}, told); !errors.Is(err, context.Canceled) {
 		t.Errorf("ended with %v", err)
 	}
-	want := []string{
-		"begin", "present x", "listed", "changed afalse true", "changed atrue true", "failed", "begin", "present y", "listed",
-	}
+	want := []string{"listed x", "changed afalse true", "changed atrue true", "failed", "listed y"}
 	if !slices.Equal(told.told, want) {
 		t.Errorf("told %q, want %q", told.told, want)
 	}

@@ -3,10 +3,13 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"time"
 
 	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -20,6 +23,7 @@ import (
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/apianswers"
 	"forrst.dev/lock-operator/lock/engine"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // What the sample of config/samples/facade/pod.yaml mounts.
@@ -32,6 +36,7 @@ const (
 var Scheme = func() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
 	return scheme
 }()
@@ -41,7 +46,8 @@ var Scheme = func() *runtime.Scheme {
 func (s *Session) RESTConfig() (*rest.Config, error) {
 	switch {
 	case s.UsesFacade():
-		return nil, s.needsCluster()
+		return nil, failure.New(failure.Usage, "this needs an API server, and --server names a façade",
+			"leave out --server, and choose the cluster with --context or --kubeconfig")
 	case s.options.Cluster != nil:
 		return nil, errors.New("the client of this session was given, and no way to an API server")
 	}
@@ -78,16 +84,26 @@ func (s *Session) Cluster() (client.WithWatch, error) {
 	return s.cluster, err
 }
 
-func (s *Session) needsCluster() error {
-	return &failure.Error{
-		Code: failure.Usage, What: "this needs an API server, and --server names a façade",
-		Do: []string{"leave out --server, and choose the cluster with --context or --kubeconfig"}, Cause: errNoCluster,
+// User returns who the caller is for the API server.
+func (s *Session) User(ctx context.Context) (rules.User, error) {
+	cluster, err := s.Cluster()
+	if err != nil {
+		return rules.User{}, err
 	}
+	var review authenticationv1.SelfSubjectReview
+	if err := cluster.Create(ctx, &review); err != nil {
+		return rules.User{}, fmt.Errorf("find out who you are: %w", err)
+	}
+	user := review.Status.UserInfo
+	if user.Username == "" {
+		return rules.User{}, errors.New("the API server does not say who you are")
+	}
+	return rules.User{Name: user.Username, UID: user.UID}, nil
 }
 
-// Backend returns the locks: those of the façade, or those of the API server, with the
+// Backend returns the locks of the façade or of the API server, with the
 // user's own identity. It lives until [Session.Close]. The namespace of its methods is
-// that of [Session.Namespace].
+// [Session.Namespace].
 func (s *Session) Backend(ctx context.Context) (lock.Backend, error) {
 	switch {
 	case s.options.Locks != nil:
@@ -107,15 +123,11 @@ func (s *Session) Backend(ctx context.Context) (lock.Backend, error) {
 // direct returns an engine that runs until the session is closed. It outlives ctx, since
 // a command gives its lock back after ctx has ended.
 func (s *Session) direct(ctx context.Context) (lock.Backend, error) {
-	namespace, err := s.Namespace()
-	if err != nil {
-		return nil, err
-	}
 	config, err := s.RESTConfig()
 	if err != nil {
 		return nil, err
 	}
-	direct, err := engine.NewDirect(config, namespace, logr.Discard())
+	direct, err := engine.NewDirect(config, s.Namespace(), logr.Discard())
 	if err != nil {
 		return nil, err
 	}

@@ -75,14 +75,15 @@ func (s *Session) UsesFacade() bool {
 	return s.server != "" || s.options.Locks != nil && s.options.Cluster == nil
 }
 
-// Namespace returns that of the flags or of the kubeconfig. With a façade it is empty
-// unless a flag names one, and then means the caller's own.
-func (s *Session) Namespace() (string, error) {
+// Namespace returns the namespace of the flags or of the kubeconfig. With a façade it is empty
+// unless a flag names one, and then means the caller's own. It is also empty if the kubeconfig
+// cannot be read: [Session.Cluster] and [Session.Backend] return why.
+func (s *Session) Namespace() string {
 	if s.UsesFacade() || s.options.Cluster != nil {
-		return *s.config.Namespace, nil
+		return *s.config.Namespace
 	}
-	namespace, _, err := s.config.ToRawKubeConfigLoader().Namespace()
-	return namespace, err
+	namespace, _, _ := s.config.ToRawKubeConfigLoader().Namespace()
+	return namespace
 }
 
 // Command returns a command for the user to type, with the flags that lead to the same

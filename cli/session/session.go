@@ -7,7 +7,6 @@ package session
 
 import (
 	"context"
-	"errors"
 	"os"
 	"strings"
 	"sync"
@@ -30,7 +29,7 @@ type Options struct {
 	// Clock is the local one.
 	Clock  clock.WithTicker
 	Getenv func(string) string
-	// Version is that of the linker. Empty means that of the build.
+	// Version is set by the linker. Empty means the version of the build.
 	Version string
 	// Cluster and Locks replace what the flags lead to, in tests. With Locks alone, the
 	// session is one with a façade.
@@ -56,7 +55,7 @@ type Session struct {
 	Clock clock.WithTicker
 	// Getenv reads the environment.
 	Getenv func(string) string
-	// Version is that of the linker; it may be empty.
+	// Version is set by the linker; it may be empty.
 	Version string
 
 	options   Options
@@ -121,6 +120,3 @@ func (s *Session) Close() {
 	s.stop()
 	s.running.Wait()
 }
-
-// errNoCluster says that a method needs an API server.
-var errNoCluster = errors.New("session with a façade")

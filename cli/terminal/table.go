@@ -27,7 +27,7 @@ const gap = "   "
 // earlier rows had, so that rows can be added below. The cells are cleaned.
 type Table struct {
 	Columns []Column
-	// Width is that of the terminal. Zero means any.
+	// Width is the width of the terminal, in columns. Zero means any.
 	Width int
 	// NoHeaders leaves the headers out.
 	NoHeaders bool

@@ -96,7 +96,7 @@ func (p Place) Remove(proof Proof) error {
 	return err
 }
 
-// folders are those that a private place makes, outermost first.
+// folders are the folders that a private place makes, outermost first.
 func (p Place) folders() []string {
 	inner := filepath.Dir(p.Path)
 	middle := filepath.Dir(inner)

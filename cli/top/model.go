@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/locks"
 )
@@ -33,9 +35,8 @@ type Model struct {
 	// isLoaded says that the locks are known, as far as they are without a watch.
 	isLoaded bool
 	trouble  string
-	rows     map[[2]string]*locks.Row
-	next     map[[2]string]*locks.Row
-	waiting  map[locks.ID][]locks.WaitingJob
+	rows     map[client.ObjectKey]*locks.Row
+	waiting  map[locks.ID][]locks.Job
 	counts   Counts
 	samples  []sample
 }
@@ -43,32 +44,21 @@ type Model struct {
 // NewModel returns a model that is not loaded.
 func NewModel() *Model { return new(Model) }
 
-// Begin implements [locks.Follower].
-func (m *Model) Begin() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.next = map[[2]string]*locks.Row{}
-}
-
-// Present implements [locks.Follower].
-func (m *Model) Present(lock *v1alpha1.Lock) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.next[nameOf(lock)] = new(locks.RowOf(lock))
-}
-
 // Listed implements [locks.Follower].
-func (m *Model) Listed() {
+func (m *Model) Listed(all []*v1alpha1.Lock) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.rows, m.next, m.isLoaded = m.next, nil, true
+	m.rows, m.isLoaded = map[client.ObjectKey]*locks.Row{}, true
+	for _, lock := range all {
+		m.rows[client.ObjectKeyFromObject(lock)] = new(locks.RowOf(lock))
+	}
 }
 
 // Changed implements [locks.Follower].
 func (m *Model) Changed(lock *v1alpha1.Lock, isGone bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	name, row := nameOf(lock), new(locks.RowOf(lock))
+	name, row := client.ObjectKeyFromObject(lock), new(locks.RowOf(lock))
 	before := m.rows[name]
 	switch {
 	case isGone:
@@ -99,7 +89,7 @@ func (m *Model) Failed(err error) {
 }
 
 // SetWaiting replaces the waiting Jobs. Nil means that they are not known.
-func (m *Model) SetWaiting(waiting map[locks.ID][]locks.WaitingJob) {
+func (m *Model) SetWaiting(waiting map[locks.ID][]locks.Job) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.waiting = waiting
@@ -121,12 +111,12 @@ type view struct {
 	held         int
 	knowsWaiting bool
 	waitingJobs  int
-	// counts are those of the window.
+	// counts are what has happened within the window.
 	counts Counts
 	window time.Duration
 }
 
-// orders are those of the rows, by name. They end with namespace and key.
+// orders are the orders of the rows, by name. Equal rows are ordered by namespace and key.
 var orders = []struct {
 	name    string
 	compare func(a, b *shown) int
@@ -173,5 +163,3 @@ func (m *Model) since(now time.Time) (Counts, time.Duration) {
 		Renewed: m.counts.Renewed - first.Renewed, Released: m.counts.Released - first.Released,
 	}, now.Sub(first.at)
 }
-
-func nameOf(lock *v1alpha1.Lock) [2]string { return [2]string{lock.Namespace, lock.Name} }

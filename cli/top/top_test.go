@@ -14,7 +14,6 @@ import (
 	"forrst.dev/lock-operator/cli/locks"
 	"forrst.dev/lock-operator/cli/terminal"
 	"forrst.dev/lock-operator/cli/top"
-	"forrst.dev/lock-operator/lock/jobs"
 	"forrst.dev/lock-operator/test/support/golden"
 )
 
@@ -41,14 +40,10 @@ func narrow() top.Screen {
 
 func TestAModelThatIsNotLoadedSaysSo(t *testing.T) {
 	model := top.NewModel()
-	for _, step := range []func(){func() {}, model.Begin, func() { model.Present(lockAt("a", -time.Minute, time.Minute)) }} {
-		step()
-		if got := frame(model, narrow(), now); !strings.Contains(got, "Loading…") || strings.Contains(got, "No locks") {
-			t.Errorf("before the first list:\n%s", got)
-		}
+	if got := frame(model, narrow(), now); !strings.Contains(got, "Loading…") || strings.Contains(got, "No locks") {
+		t.Errorf("before the first list:\n%s", got)
 	}
-	model.Begin()
-	model.Listed()
+	model.Listed(nil)
 	if got := frame(model, narrow(), now); !strings.Contains(got, "No locks are held.") {
 		t.Errorf("of an empty namespace:\n%s", got)
 	}
@@ -56,12 +51,12 @@ func TestAModelThatIsNotLoadedSaysSo(t *testing.T) {
 
 func TestAFrameFitsTheTerminal(t *testing.T) {
 	model := top.NewModel()
-	model.Begin()
+	var all []*v1alpha1.Lock
 	for index := range 100 {
-		model.Present(lockAt(fmt.Sprintf("key-%03d-%s", index, strings.Repeat("long", index%9)), -time.Minute, time.Duration(index+2)*time.Second))
+		all = append(all, lockAt(fmt.Sprintf("key-%03d-%s", index, strings.Repeat("long", index%9)), -time.Minute, time.Duration(index+2)*time.Second))
 	}
-	model.Listed()
-	model.SetWaiting(map[locks.ID][]locks.WaitingJob{{Namespace: "payments", Key: v1alpha1.FullKeyOf("key-003-" + strings.Repeat("long", 3))}: make([]locks.WaitingJob, 2)})
+	model.Listed(all)
+	model.SetWaiting(map[locks.ID][]locks.Job{{Namespace: "payments", Key: v1alpha1.FullKeyOf("key-003-" + strings.Repeat("long", 3))}: make([]locks.Job, 2)})
 	screen := narrow()
 	got := frame(model, screen, now)
 	lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
@@ -83,11 +78,9 @@ func TestTheHolderIsNoWaiter(t *testing.T) {
 	model := top.NewModel()
 	held := lockAt("billing:report", -time.Minute, time.Minute)
 	held.Spec.HolderRef = &v1alpha1.HolderReference{APIVersion: "batch/v1", Kind: "Job", Name: "monthly-close-of-the-books", UID: "close"}
-	model.Begin()
-	model.Present(held)
-	model.Listed()
-	model.SetWaiting(map[locks.ID][]locks.WaitingJob{locks.IDOf(held): {
-		{Name: "monthly-close-of-the-books", Turn: jobs.Turn{UID: "close"}}, {Name: "nightly", Turn: jobs.Turn{UID: "nightly"}},
+	model.Listed([]*v1alpha1.Lock{held})
+	model.SetWaiting(map[locks.ID][]locks.Job{locks.IDOf(held): {
+		{Name: "monthly-close-of-the-books", UID: "close"}, {Name: "nightly", UID: "nightly"},
 	}})
 	screen := narrow()
 	screen.AllNamespaces = true
@@ -96,9 +89,7 @@ func TestTheHolderIsNoWaiter(t *testing.T) {
 
 func TestCounts(t *testing.T) {
 	model := top.NewModel()
-	model.Begin()
-	model.Present(lockAt("a", -time.Minute, time.Minute))
-	model.Listed()
+	model.Listed([]*v1alpha1.Lock{lockAt("a", -time.Minute, time.Minute)})
 	screen := narrow()
 	frame(model, screen, now)
 	model.Changed(lockAt("a", -time.Minute, 2*time.Minute), false) // renewed
@@ -114,8 +105,7 @@ func TestCounts(t *testing.T) {
 
 func TestTroubleIsShown(t *testing.T) {
 	model := top.NewModel()
-	model.Begin()
-	model.Listed()
+	model.Listed(nil)
 	model.Failed(errors.New("connection refused"))
 	if got := frame(model, narrow(), now); !strings.Contains(got, "! Out of date; trying again: connection refused") {
 		t.Errorf("got:\n%s", got)

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/cli/portrait"
+	"forrst.dev/lock-operator/cli/describe"
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/lock/metric"
 	"forrst.dev/lock-operator/test/support/fixture"
@@ -109,11 +109,11 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 			// Its lock must outlast the steps.
 			holder, next := createTwo(ctx, namespace, "key", annotated(v1alpha1.LockTTLAnnotation, "1h"), prevented.change)
 			Eventually(func() *bool { return read(ctx, holder).Spec.Suspend }).Should(HaveValue(BeFalse()))
-			shown := func() *portrait.Portrait {
+			shown := func() *describe.Facts {
 				GinkgoHelper()
-				return (&portrait.Gatherer{Cluster: admin, Now: time.Now}).GatherHolder(ctx, lockOf(ctx, namespace, "key"))
+				return (&describe.Gatherer{Cluster: admin, Now: time.Now}).GatherHolder(ctx, lockOf(ctx, namespace, "key"))
 			}
-			Eventually(func() string { return portrait.Printer{}.WhyNoPods(shown()) }).Should(why)
+			Eventually(func() string { return describe.Printer{}.WhyNoPods(shown()) }).Should(why)
 			const without = "on behalf of Job key, which was started and has no pods: see its events"
 			steps := 0
 			Eventually(func() string {
@@ -123,7 +123,7 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 				return eventsOf(ctx, next)()
 			}).Should(MatchRegexp("Warning LockHolderWithoutPods: Waits at place 1 of 1: .*" + without))
 			Eventually(waitingNote(ctx, next)).Should(HaveSuffix(without))
-			Expect(portrait.Printer{}.Alive(shown())).To(HaveExactElements(And(
+			Expect(describe.Printer{}.Alive(shown())).To(HaveExactElements(And(
 				HavePrefix("started, has no Pods: Job key is Running, pods: 0 active"), HaveSuffix(details))))
 
 			Expect(holderOf(ctx, namespace, "key")()).To(Equal(holder.UID))
