@@ -2,11 +2,7 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"runtime/debug"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -71,21 +67,24 @@ func (o *doctorOptions) run(ctx context.Context) error {
 	if o.UsesFacade() {
 		examine = o.examineFacade
 	}
-	findings, err := examine(ctx)
+	report, err := examine(ctx)
 	if err != nil {
 		return err
 	}
-	worst := doctor.Worst(findings)
-	if err := o.print(findings, worst); err != nil {
+	write := report.Print
+	if o.output == "json" {
+		write = report.PrintJSON
+	}
+	if err := write(o.Out); err != nil {
 		return err
 	}
-	if worst == doctor.Fail {
+	if report.Worst() == doctor.Fail {
 		return failure.SilentError(failure.Failed)
 	}
 	return nil
 }
 
-func (o *doctorOptions) examineCluster(ctx context.Context) ([]doctor.Finding, error) {
+func (o *doctorOptions) examineCluster(ctx context.Context) (doctor.Report, error) {
 	config, err := o.RESTConfig()
 	if err != nil {
 		return nil, err
@@ -107,7 +106,7 @@ func (o *doctorOptions) examineCluster(ctx context.Context) ([]doctor.Finding, e
 	}.Ask(ctx)), nil
 }
 
-func (o *doctorOptions) examineFacade(ctx context.Context) ([]doctor.Finding, error) {
+func (o *doctorOptions) examineFacade(ctx context.Context) (doctor.Report, error) {
 	backend, err := o.Backend(ctx)
 	if err != nil {
 		return nil, err
@@ -130,29 +129,3 @@ func (o *doctorOptions) examineFacade(ctx context.Context) ([]doctor.Finding, er
 
 // clocks returns the time of this machine and that of the service.
 func (o *doctorOptions) clocks() (local, server time.Time) { return o.Clock.Now(), o.Now() }
-
-func (o *doctorOptions) print(findings []doctor.Finding, worst doctor.Status) error {
-	if o.output == "json" {
-		content, err := json.MarshalIndent(struct {
-			Status   doctor.Status    `json:"status"`
-			Findings []doctor.Finding `json:"findings"`
-		}{worst, findings}, "", "  ")
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(o.Out, "%s\n", content)
-		return nil
-	}
-	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
-	for _, finding := range findings {
-		status := string(finding.Status)
-		if finding.Status == doctor.Fail {
-			status = strings.ToUpper(status)
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\n", status, finding.Check, finding.Message)
-		if finding.Do != "" {
-			fmt.Fprintf(table, "\t\t→ %s\n", finding.Do)
-		}
-	}
-	return table.Flush()
-}

@@ -1,14 +1,28 @@
 package doctor
 
 import (
+	"context"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
 )
 
 // Answer is what was asked for, or why it is not known.
@@ -17,12 +31,12 @@ type Answer[T any] struct {
 	Err   error
 }
 
-// Facts are what [Ask] has found out about an installation.
+// Facts are what [Cluster.Ask] has found out about an installation.
 type Facts struct {
-	// Namespace is the one of the caller's locks.
+	// Namespace is the namespace of the caller's locks. Labels are its labels.
 	Namespace string
-	// Local is the clock of this machine when the facts were known, and Server that of the API server at
-	// the same time.
+	Labels    Answer[map[string]string]
+	// Local and Server are the clocks of this machine and of the API server, read at the same time.
 	Local, Server time.Time
 	// Program is the version of this program.
 	Program string
@@ -32,53 +46,176 @@ type Facts struct {
 	Self Answer[authenticationv1.UserInfo]
 	// Definition is the definition of the type Lock. Served is how the API server shows the type to all
 	// callers, for those who may not read definitions.
-	Definition Answer[Definition]
+	Definition Answer[*apiextensionsv1.CustomResourceDefinition]
 	Served     error
-	// Mutating and Validating are all webhook configurations of the cluster.
-	Mutating   Answer[[]admissionregistrationv1.MutatingWebhookConfiguration]
-	Validating Answer[[]admissionregistrationv1.ValidatingWebhookConfiguration]
+	// Mutating and Validating are the webhooks of lock-operator among all webhook configurations of the cluster.
+	Mutating   Answer[[]admissionregistrationv1.MutatingWebhook]
+	Validating Answer[[]admissionregistrationv1.ValidatingWebhook]
 	// Missing are the users whom the webhook configuration exempts, and whose service accounts do not
 	// exist. The error says that this is not known.
 	Missing Answer[[]string]
-	// Rights are those of the caller to locks in the namespace.
-	Rights Answer[[]Right]
-	// Admitted is what became of a dry run of a new lock. Forged is that of one with a holder of its own
+	// Rights are the verbs that the caller may use on locks in the namespace.
+	Rights Answer[[]string]
+	// Admitted is the result of a dry run of a new lock. Forged is the result of a second one, with a holder of its own
 	// choice, if the first was admitted.
 	Admitted, Forged Answer[*v1alpha1.Lock]
-	// Guarded is what became of a dry run of a ConfigMap in a namespace that has opted in to guards. Nil if it was
+	// Guarded is the error of a dry run of a ConfigMap in a namespace that has opted in to guards. Nil if it was
 	// admitted, or not tried.
 	Guarded error
 	// OperatorNamespace is where the operator runs, as the webhook configuration says.
 	OperatorNamespace string
-	// Deployments are those of the operator, and Certificates what cert-manager keeps there.
+	// Deployments are the Deployments of the operator, and Certificates the Certificates of cert-manager beside them.
 	Deployments  Answer[[]appsv1.Deployment]
-	Certificates Answer[[]Certificate]
-	// Labels are those of the namespace.
-	Labels Answer[map[string]string]
+	Certificates Answer[[]unstructured.Unstructured]
 }
 
-// Definition is what counts of the CustomResourceDefinition of locks.
-type Definition struct {
-	// IsEstablished says that the API server serves it.
-	IsEstablished bool
-	// Versions are the versions that are served.
-	Versions []string
-	// Fields are the fields of a lock's spec.
-	Fields []string
+// The webhooks of lock-operator, as config/webhook and config/guards name them, and the match condition that exempts the
+// operator's own users.
+const (
+	lockWebhook       = "lock.forrst.dev"
+	guardWebhook      = "guard.forrst.dev"
+	operatorCondition = "not-the-operator"
+)
+
+// defaultNamespace is where config/default installs the operator.
+const defaultNamespace = "forrst-system"
+
+// verbs are the verbs on locks that users may have.
+var verbs = []string{"get", "list", "watch", "create", "update", "delete", "force-release"}
+
+// errMayNotCreate means that the dry run was not tried.
+var errMayNotCreate = errors.New("the caller may not create locks")
+
+// Cluster is the cluster that [Cluster.Ask] asks.
+type Cluster struct {
+	// Client reads with the identity of the caller. Its writes are dry runs and reviews.
+	Client client.Client
+	// Kubernetes returns the version of the API server.
+	Kubernetes func() (*version.Info, error)
+	// Now returns the clock of this machine, and the clock of the API server according to its answers.
+	Now func() (local, server time.Time)
+	// Namespace is the namespace of the caller's locks.
+	Namespace string
+	// Program is the version of this program.
+	Program string
 }
 
-// Certificate is one that cert-manager keeps.
-type Certificate struct {
-	Name string
-	// IsReady says that the certificate was issued and is up to date. Message says why it is not.
-	IsReady bool
-	Message string
-	// NotAfter is when it ends. Zero if it was not issued.
-	NotAfter time.Time
+// Ask gathers the facts. It changes nothing: locks are created in dry runs.
+func (c Cluster) Ask(ctx context.Context) *Facts {
+	facts := &Facts{Namespace: c.Namespace, Program: c.Program, OperatorNamespace: defaultNamespace}
+	info, err := c.Kubernetes()
+	if err != nil {
+		facts.Kubernetes.Err = err
+		return facts
+	}
+	facts.Kubernetes.Value = *info
+	var self authenticationv1.SelfSubjectReview
+	facts.Self.Err = c.Client.Create(ctx, &self)
+	facts.Self.Value = self.Status.UserInfo
+	facts.Definition.Value = &apiextensionsv1.CustomResourceDefinition{}
+	facts.Definition.Err = c.Client.Get(ctx, client.ObjectKey{Name: "locks." + v1alpha1.GroupVersion.Group}, facts.Definition.Value)
+	_, facts.Served = c.Client.RESTMapper().RESTMapping(v1alpha1.GroupVersion.WithKind("Lock").GroupKind(), v1alpha1.GroupVersion.Version)
+	facts.Rights = c.rights(ctx)
+	c.askAboutWebhooks(ctx, facts)
+	if facts.Rights.Err == nil && !slices.Contains(facts.Rights.Value, "create") {
+		facts.Admitted.Err = errMayNotCreate
+	} else if facts.Admitted = c.tryLock(ctx, ""); facts.Admitted.Err == nil {
+		facts.Forged = c.tryLock(ctx, "forged-by-kubectl-lock-doctor")
+	}
+	var deployments appsv1.DeploymentList
+	facts.Deployments.Err = c.Client.List(ctx, &deployments, client.InNamespace(facts.OperatorNamespace), client.MatchingLabels{"app.kubernetes.io/name": "lock-operator"})
+	facts.Deployments.Value = deployments.Items
+	var certificates unstructured.UnstructuredList
+	certificates.SetGroupVersionKind(schema.GroupVersionKind{Group: "cert-manager.io", Version: "v1", Kind: "CertificateList"})
+	facts.Certificates.Err = c.Client.List(ctx, &certificates, client.InNamespace(facts.OperatorNamespace))
+	facts.Certificates.Value = certificates.Items
+	var namespace corev1.Namespace
+	facts.Labels.Err = c.Client.Get(ctx, client.ObjectKey{Name: c.Namespace}, &namespace)
+	facts.Labels.Value = namespace.Labels
+	if len(facts.Validating.Value) > 0 && namespace.Labels[v1alpha1.GuardsLabel] == v1alpha1.GuardsEnabled {
+		tried := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: "kubectl-lock-doctor-" + lock.NewOwner()}}
+		facts.Guarded = c.Client.Create(ctx, tried, client.DryRunAll)
+	}
+	facts.Local, facts.Server = c.Now()
+	return facts
 }
 
-// Right is a verb on locks.
-type Right struct {
-	Verb      string
-	IsAllowed bool
+func (c Cluster) rights(ctx context.Context) (rights Answer[[]string]) {
+	for _, verb := range verbs {
+		review := authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: c.Namespace, Verb: verb, Group: v1alpha1.GroupVersion.Group, Resource: "locks",
+			},
+		}}
+		if err := c.Client.Create(ctx, &review); err != nil {
+			return Answer[[]string]{Err: err}
+		}
+		if review.Status.Allowed {
+			rights.Value = append(rights.Value, verb)
+		}
+	}
+	return rights
+}
+
+func (c Cluster) askAboutWebhooks(ctx context.Context, facts *Facts) {
+	var mutating admissionregistrationv1.MutatingWebhookConfigurationList
+	facts.Mutating.Err = c.Client.List(ctx, &mutating)
+	for _, configuration := range mutating.Items {
+		for _, webhook := range configuration.Webhooks {
+			if webhook.Name == lockWebhook {
+				facts.Mutating.Value = append(facts.Mutating.Value, webhook)
+			}
+		}
+	}
+	var validating admissionregistrationv1.ValidatingWebhookConfigurationList
+	facts.Validating.Err = c.Client.List(ctx, &validating)
+	for _, configuration := range validating.Items {
+		for _, webhook := range configuration.Webhooks {
+			if webhook.Name == guardWebhook {
+				facts.Validating.Value = append(facts.Validating.Value, webhook)
+			}
+		}
+	}
+	for _, webhook := range facts.Mutating.Value {
+		for _, user := range exemptedUsers(webhook) {
+			account, isAccount := strings.CutPrefix(user, "system:serviceaccount:")
+			namespace, name, isNamed := strings.Cut(account, ":")
+			if !isAccount || !isNamed {
+				continue // Other users cannot be made in the cluster.
+			}
+			facts.OperatorNamespace = namespace
+			err := c.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &corev1.ServiceAccount{})
+			switch {
+			case apierrors.IsNotFound(err):
+				facts.Missing.Value = append(facts.Missing.Value, user)
+			case err != nil:
+				facts.Missing.Err = err
+			}
+		}
+	}
+}
+
+var quotedUser = regexp.MustCompile(`'([^']*)'|"([^"]*)"`)
+
+// exemptedUsers returns the users whom the match condition of the operator leaves out.
+func exemptedUsers(webhook admissionregistrationv1.MutatingWebhook) (users []string) {
+	for _, condition := range webhook.MatchConditions {
+		if condition.Name == operatorCondition {
+			for _, match := range quotedUser.FindAllStringSubmatch(condition.Expression, -1) {
+				users = append(users, match[1]+match[2])
+			}
+		}
+	}
+	return users
+}
+
+// tryLock creates a lock that every installation grants in a dry run, with a holder of its own choice if that is not empty.
+func (c Cluster) tryLock(ctx context.Context, holder string) Answer[*v1alpha1.Lock] {
+	key := "kubectl-lock:doctor:" + lock.NewOwner()
+	tried := &v1alpha1.Lock{
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()},
+		Spec:       v1alpha1.LockSpec{Key: key, Holder: holder, TTL: &v1alpha1.Duration{Duration: time.Second}, Reason: "dry run of kubectl lock doctor"},
+	}
+	err := c.Client.Create(ctx, tried, client.DryRunAll)
+	return Answer[*v1alpha1.Lock]{Value: tried, Err: err}
 }

@@ -2,109 +2,130 @@ package doctor
 
 import (
 	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
-// oldestMinor is the oldest version 1.x of Kubernetes that lock-operator supports (docs/design.md,
-// section 19).
-const oldestMinor = 34
+const (
+	// oldestMinor is the oldest version 1.x of Kubernetes that lock-operator supports (docs/design.md, section 19).
+	oldestMinor = 34
+	// toleratedDifference is how far clocks may differ before what people read and type is wrong. The difference is known
+	// to about a second.
+	toleratedDifference = 3 * time.Second
+	// shortValidity is how long a certificate must be valid for at least: it is renewed earlier.
+	shortValidity = 7 * 24 * time.Hour
+)
 
-// Judge says what the facts mean, in the order in which they build on each other.
-func Judge(facts *Facts) []Finding {
-	if facts.Kubernetes.Err != nil {
-		return []Finding{failed("api server", "it does not answer: "+facts.Kubernetes.Err.Error(),
-			"see that kubectl get namespaces works with the same --context, and ask those who run the cluster")}
-	}
-	foundations := []Finding{judgeKubernetes(facts), judgeClock(facts.Local, facts.Server), judgeDefinition(facts)}
-	if !facts.isInstalled() {
-		return foundations // All others follow from that.
-	}
-	if apierrors.IsNotFound(facts.Labels.Err) {
-		return slices.Concat(
-			foundations,
-			[]Finding{failed("namespace", fmt.Sprintf("namespace %s does not exist, so rights and admission were not tried there", facts.Namespace),
-				"name one that exists with -n: kubectl get namespaces")},
-			judgeWebhooks(facts),
-			judgeOperator(facts),
-		)
-	}
-	return slices.Concat(
-		foundations,
-		judgeRights(facts),
-		judgeWebhooks(facts),
-		judgeAdmission(facts),
-		judgeOperator(facts),
-		judgeGuards(facts),
-	)
-}
+// neededFields are fields that this version of the service stores.
+var neededFields = []string{"guards", "holderUID"}
 
-func judgeKubernetes(facts *Facts) Finding {
-	const check = "api server"
+// Judge says what the facts mean.
+func Judge(facts *Facts) Report {
+	report := &Report{}
 	info := facts.Kubernetes.Value
 	minor, err := strconv.Atoi(strings.TrimRight(info.Minor, "+"))
-	if err == nil && info.Major == "1" && minor < oldestMinor {
-		return failed(check, fmt.Sprintf("Kubernetes is %s, and lock-operator needs 1.%d", info.GitVersion, oldestMinor),
-			fmt.Sprintf("upgrade the cluster to 1.%d or later", oldestMinor))
+	switch check := "api server"; {
+	case facts.Kubernetes.Err != nil:
+		report.fail(check, "see that kubectl get namespaces works with the same --context, and ask those who run the cluster",
+			"it does not answer: %v", facts.Kubernetes.Err)
+		return *report
+	case err == nil && info.Major == "1" && minor < oldestMinor:
+		report.fail(check, fmt.Sprintf("upgrade the cluster to 1.%d or later", oldestMinor), "Kubernetes is %s, and lock-operator needs 1.%d", info.GitVersion, oldestMinor)
+	default:
+		report.ok(check, "Kubernetes %s answers; this is kubectl-lock %s", info.GitVersion, facts.Program)
 	}
-	return ok(check, "Kubernetes %s answers; this is kubectl-lock %s", info.GitVersion, facts.Program)
+	report.judgeClock(facts.Local, facts.Server)
+	report.judgeDefinition(facts)
+	if apierrors.IsNotFound(facts.Definition.Err) || facts.Definition.Err != nil && facts.Served != nil {
+		return *report // All others follow from that.
+	}
+	isThere := !apierrors.IsNotFound(facts.Labels.Err)
+	if isThere {
+		report.judgeRights(facts)
+	} else {
+		report.fail("namespace", "name one that exists with -n: kubectl get namespaces",
+			"namespace %s does not exist, so rights and admission were not tried there", facts.Namespace)
+	}
+	report.judgeWebhooks(facts)
+	if isThere {
+		report.judgeAdmission(facts)
+	}
+	report.judgeDeployments(facts)
+	report.judgeIssued(facts)
+	if isThere {
+		report.judgeGuards(facts)
+	}
+	return *report
 }
 
-// toleratedDifference is how far clocks may differ before what people read and type is wrong. The
-// difference is known to about a second.
-const toleratedDifference = 3 * time.Second
-
-func judgeClock(local, server time.Time) Finding {
+func (r *Report) judgeClock(local, server time.Time) {
 	const check = "clock"
 	difference := local.Sub(server)
 	if difference.Abs() <= toleratedDifference {
-		return ok(check, "this machine and the service agree on the time")
+		r.ok(check, "this machine and the service agree on the time")
+		return
 	}
 	direction := "ahead of"
 	if difference < 0 {
 		direction = "behind"
 	}
-	return warning(check, fmt.Sprintf("the clock of this machine is %s %s that of the service; locks end by the latter",
-		difference.Abs().Round(time.Second), direction),
-		"set the clock of this machine, or have it synchronised; until then give a length of time with --until, and no time of day")
+	r.warn(check, "set the clock of this machine, or have it synchronised; until then give a length of time with --until, and no time of day",
+		"the clock of this machine is %s %s that of the service; locks end by the latter", difference.Abs().Round(time.Second), direction)
 }
 
-// neededFields are fields that this version of the service stores.
-var neededFields = []string{"guards", "holderUID"}
-
-// isInstalled reports whether the cluster knows Locks.
-func (f *Facts) isInstalled() bool {
-	return !apierrors.IsNotFound(f.Definition.Err) && (f.Definition.Err == nil || f.Served == nil)
-}
-
-func judgeDefinition(facts *Facts) Finding {
+func (r *Report) judgeDefinition(facts *Facts) {
 	const check, install = "type Lock", "apply config/crd of lock-operator: kubectl apply -k config/crd"
-	definition := facts.Definition.Value
 	switch err := facts.Definition.Err; {
 	case apierrors.IsNotFound(err):
-		return failed(check, "lock-operator is not installed: the cluster does not know Locks", "install it")
+		r.fail(check, "install it", "lock-operator is not installed: the cluster does not know Locks")
+		return
 	case err != nil && facts.Served != nil:
-		return failed(check, "lock-operator is not installed, or not wholly: the cluster does not serve Locks: "+facts.Served.Error(), "install it")
+		r.fail(check, "install it", "lock-operator is not installed, or not wholly: the cluster does not serve Locks: %v", facts.Served)
+		return
 	case err != nil:
-		return ok(check, "the cluster serves %s; you may not read its definition", v1alpha1.GroupVersion)
-	case !definition.IsEstablished:
-		return failed(check, "its definition is there and not established", "see why: kubectl describe crd locks.forrst.dev")
-	case !slices.Contains(definition.Versions, v1alpha1.GroupVersion.Version):
-		return failed(check, fmt.Sprintf("the cluster serves the versions %s, and not %s", strings.Join(definition.Versions, ", "), v1alpha1.GroupVersion.Version), install)
+		r.ok(check, "the cluster serves %s; you may not read its definition", v1alpha1.GroupVersion)
+		return
 	}
-	for _, field := range neededFields {
-		if !slices.Contains(definition.Fields, field) {
-			return failed(check, fmt.Sprintf("its definition is of an earlier version: it lacks spec.%s", field), install)
+	definition := facts.Definition.Value
+	isEstablished := slices.ContainsFunc(definition.Status.Conditions, func(condition apiextensionsv1.CustomResourceDefinitionCondition) bool {
+		return condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue
+	})
+	var versions []string
+	stored := map[string]apiextensionsv1.JSONSchemaProps{}
+	for _, version := range definition.Spec.Versions {
+		if version.Served {
+			versions = append(versions, version.Name)
+			if version.Schema != nil && version.Schema.OpenAPIV3Schema != nil {
+				stored = version.Schema.OpenAPIV3Schema.Properties["spec"].Properties
+			}
 		}
 	}
-	return ok(check, "the cluster serves %s", v1alpha1.GroupVersion)
+	switch missing := slices.IndexFunc(neededFields, func(field string) bool { _, has := stored[field]; return !has }); {
+	case !isEstablished:
+		r.fail(check, "see why: kubectl describe crd locks.forrst.dev", "its definition is there and not established")
+	case !slices.Contains(versions, v1alpha1.GroupVersion.Version):
+		r.fail(check, install, "the cluster serves the versions %s, and not %s", strings.Join(versions, ", "), v1alpha1.GroupVersion.Version)
+	case missing >= 0:
+		r.fail(check, install, "its definition is of an earlier version: it lacks spec.%s", neededFields[missing])
+	default:
+		r.ok(check, "the cluster serves %s", v1alpha1.GroupVersion)
+	}
 }
 
 // roles are the cluster roles that bring verbs, by what they are for.
@@ -116,65 +137,318 @@ var roles = []struct {
 	{"lock-operator-edit", "take and release locks", []string{"create", "update", "delete"}},
 }
 
-func judgeRights(facts *Facts) []Finding {
+func (r *Report) judgeRights(facts *Facts) {
 	const check = "your rights"
 	if err := facts.Rights.Err; err != nil {
-		return []Finding{skipped(check, "they could not be asked for: %v", err)}
+		r.skip(check, "they could not be asked for: %v", err)
+		return
 	}
 	user := "you"
 	if facts.Self.Err == nil {
 		user = facts.Self.Value.Username
 	}
-	allowed := map[string]bool{}
-	for _, right := range facts.Rights.Value {
-		allowed[right.Verb] = right.IsAllowed
-	}
-	var findings []Finding
+	hasAll := true
 	for _, role := range roles {
-		missing := slices.DeleteFunc(slices.Clone(role.verbs), func(verb string) bool { return allowed[verb] })
+		missing := slices.DeleteFunc(slices.Clone(role.verbs), func(verb string) bool { return slices.Contains(facts.Rights.Value, verb) })
 		if len(missing) > 0 {
-			findings = append(findings, warning(check,
-				fmt.Sprintf("%s may not %s locks in namespace %s", user, strings.Join(missing, ", "), facts.Namespace),
-				fmt.Sprintf("to %s, have the cluster role %s bound in that namespace", role.purpose, role.role)))
+			hasAll = false
+			r.warn(check, fmt.Sprintf("to %s, have the cluster role %s bound in that namespace", role.purpose, role.role),
+				"%s may not %s locks in namespace %s", user, strings.Join(missing, ", "), facts.Namespace)
 		}
 	}
-	if len(findings) > 0 {
-		return findings
-	}
 	force := "and not end those of other holders"
-	if allowed["force-release"] {
+	if slices.Contains(facts.Rights.Value, "force-release") {
 		force = "and end those of other holders"
 	}
-	return []Finding{ok(check, "%s may see, take and release locks in namespace %s, %s", user, facts.Namespace, force)}
+	if hasAll {
+		r.ok(check, "%s may see, take and release locks in namespace %s, %s", user, facts.Namespace, force)
+	}
+}
+
+func (r *Report) judgeWebhooks(facts *Facts) {
+	const check, apply = "webhook", "apply config/webhook of lock-operator again"
+	switch webhooks := facts.Mutating.Value; {
+	case facts.Mutating.Err != nil:
+		r.skip(check, "you may not read the webhook configurations: %v", facts.Mutating.Err)
+		return
+	case len(webhooks) == 0:
+		r.fail(check, "apply config/default of lock-operator",
+			"no webhook configuration judges Locks: no user can take one with kubectl, and any user who may delete Locks can end them")
+		return
+	case len(webhooks) > 1:
+		r.fail(check, "delete that of the former installation: kubectl get mutatingwebhookconfigurations", "%d webhook configurations judge Locks", len(webhooks))
+		return
+	}
+	webhook, before := facts.Mutating.Value[0], len(*r)
+	if ptr.Deref(webhook.FailurePolicy, admissionregistrationv1.Fail) != admissionregistrationv1.Fail {
+		r.fail(check, apply, "its failurePolicy is not Fail: while it is away, any user who may delete Locks can end them")
+	}
+	for _, operation := range []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete} {
+		if !slices.ContainsFunc(webhook.Rules, func(rule admissionregistrationv1.RuleWithOperations) bool {
+			isOperation := slices.Contains(rule.Operations, operation) || slices.Contains(rule.Operations, admissionregistrationv1.OperationAll)
+			return isOperation && slices.Contains(rule.Resources, "locks")
+		}) {
+			r.fail(check, apply, "it is not asked about the operation %s of Locks", operation)
+		}
+	}
+	if selector := webhook.NamespaceSelector; selector != nil && len(selector.MatchLabels)+len(selector.MatchExpressions) > 0 {
+		r.warn(check, apply, "its namespaceSelector leaves namespaces out; locks there are not judged")
+	}
+	if len(*r) == before {
+		address := ptr.Deref(webhook.ClientConfig.URL, "an unknown address")
+		if service := webhook.ClientConfig.Service; service != nil {
+			address = fmt.Sprintf("the service %s in namespace %s", service.Name, service.Namespace)
+		}
+		r.ok(check, "the API server asks %s about Locks", address)
+	}
+	r.judgeAuthority("certificate", webhook.ClientConfig.CABundle, facts.Server)
+	r.judgeExemptions(exemptedUsers(webhook), facts)
+}
+
+// judgeAuthority says whether the API server can trust the webhook.
+func (r *Report) judgeAuthority(check string, bundle []byte, now time.Time) {
+	var last time.Time
+	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
+		if authority, err := x509.ParseCertificate(block.Bytes); err == nil && authority.NotAfter.After(last) {
+			last = authority.NotAfter
+		}
+	}
+	switch {
+	case len(bundle) == 0:
+		r.fail(check, doRenew, "the webhook configuration has no caBundle, so the API server does not trust the webhook")
+	case last.IsZero():
+		r.fail(check, doRenew, "the caBundle of the webhook configuration holds no certificate")
+	default:
+		r.judgeValidity(check, "the authority in the caBundle", last, now)
+	}
+}
+
+const doRenew = "see why it is not renewed: the log of the controllers or, with cert-manager, kubectl get certificates -A"
+
+// judgeValidity says whether what has this end is valid for long enough.
+func (r *Report) judgeValidity(check, what string, notAfter, now time.Time) {
+	switch left := notAfter.Sub(now); {
+	case left <= 0:
+		r.fail(check, doRenew, "%s has expired on %s", what, day(notAfter))
+	case left < shortValidity:
+		r.warn(check, doRenew, "%s expires on %s", what, day(notAfter))
+	default:
+		r.ok(check, "%s is valid until %s", what, day(notAfter))
+	}
+}
+
+// judgeExemptions looks at the users whose writes the webhook does not judge.
+func (r *Report) judgeExemptions(users []string, facts *Facts) {
+	const check = "exempted users"
+	switch self := facts.Self.Value.Username; {
+	case len(users) == 0:
+		r.warn(check, "apply config/webhook, with config/identity if it is installed under other names",
+			"the webhook configuration exempts no user: the operator's own writes fail while the webhook is away")
+	case facts.Self.Err == nil && slices.Contains(users, self):
+		r.warn(check, "use another account, and leave this one to the operator", "you are %s, whose writes of Locks nothing judges or audits", self)
+	case facts.Missing.Err != nil:
+		r.skip(check, "you may not read the service accounts of the operator")
+	case len(facts.Missing.Value) > 0:
+		r.fail(check, "adapt the match conditions to where the operator runs",
+			"%s is exempted and does not exist: a user who may create it could write Locks that nothing judges", strings.Join(facts.Missing.Value, ", "))
+	default:
+		r.ok(check, "the webhook leaves out the operator alone: %s", strings.Join(users, ", "))
+	}
+}
+
+// judgeAdmission says whether the webhook answers, and judges: by what became of two dry runs.
+func (r *Report) judgeAdmission(facts *Facts) {
+	const check = "a dry run"
+	if facts.Admitted.Err != nil {
+		r.judgeRefusal(check, facts)
+		return
+	}
+	holder, self := facts.Admitted.Value.Spec.Holder, facts.Self.Value.Username
+	switch err := facts.Forged.Err; {
+	case facts.Self.Err == nil && holder != self:
+		r.fail(check, "see which webhooks change Locks: kubectl get mutatingwebhookconfigurations", "a new lock would be held by %q, and you are %q", holder, self)
+	case err == nil:
+		r.fail(check, "see that no match condition leaves you out: kubectl get mutatingwebhookconfigurations -o yaml", "a new lock with a forged holder would be admitted")
+	case !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err):
+		r.warn(check, "run this again", "a new lock would be granted; what became of a forged one is not known: %v", err)
+	default:
+		r.ok(check, "the webhook answers: it would grant a new lock to %s, and refuses a forged one", holder)
+	}
+}
+
+// judgeRefusal says why a lock that every installation grants was not granted.
+func (r *Report) judgeRefusal(check string, facts *Facts) {
+	err := facts.Admitted.Err
+	text := err.Error()
+	switch {
+	case errors.Is(err, errMayNotCreate):
+		r.skip(check, "you may not create locks in namespace %s", facts.Namespace)
+	case strings.Contains(text, "are not stamped"):
+		r.fail(check, "install the webhook of lock-operator; if it is installed, see that its match conditions do not leave you out", "no webhook judges Locks that you write")
+	case isUncalled(err, lockWebhook):
+		r.fail(check, doAbout(text), "the webhook does not answer: %s", withoutIntroduction(text))
+	case apierrors.IsNotFound(err):
+		r.fail(check, "see that the namespace exists: kubectl get namespace "+facts.Namespace, "%s", text)
+	case apierrors.HasStatusCause(err, v1alpha1.CauseTypeNamespaceFull):
+		r.fail(check, "delete expired locks, or raise --max-locks-per-namespace", "%s", text)
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		r.warn(check, "see the admission policies and quotas of the namespace; programs that lock are refused, too", "a new lock is refused: %s", text)
+	default:
+		r.fail(check, "run this again; then see the logs of the API server", "a new lock is not granted: %s", text)
+	}
+}
+
+// callFailed is how the API server begins to say that it could not call a webhook.
+const callFailed = "failed calling webhook"
+
+// isUncalled reports whether a write failed since the API server could not call the webhook.
+func isUncalled(err error, webhook string) bool {
+	return err != nil && strings.Contains(err.Error(), callFailed) && strings.Contains(err.Error(), webhook)
+}
+
+// doAbout says what to do about a webhook that cannot be called.
+func doAbout(text string) string {
+	has := func(part string) bool { return strings.Contains(text, part) }
+	const bringBack = "bring it back: kubectl get pods -A -l app.kubernetes.io/name=lock-operator"
+	switch {
+	case has("connection refused"): // The address of a call has the word timeout in it.
+		return bringBack
+	case has("x509"), has("tls:"):
+		return "the API server does not trust its certificate; see the authorities that it trusts: kubectl get mutatingwebhookconfigurations -o yaml"
+	case has("no endpoints available"), has("not found"):
+		return "bring it back: kubectl get pods -n forrst-system -l app.kubernetes.io/component=webhook"
+	case has("deadline exceeded"), has("timeout"):
+		return "see that the network lets the API server reach it (network policies, firewall), and that it is not overloaded"
+	default:
+		return bringBack
+	}
+}
+
+// withoutIntroduction returns why the API server could not call a webhook, without which one.
+func withoutIntroduction(text string) string {
+	_, why, _ := strings.Cut(text, callFailed)
+	if _, after, isNamed := strings.Cut(why, `": `); isNamed {
+		return after
+	}
+	return strings.TrimLeft(why, " :")
+}
+
+// judgeDeployments looks at the processes of the operator.
+func (r *Report) judgeDeployments(facts *Facts) {
+	const check = "operator"
+	switch err := facts.Deployments.Err; {
+	case apierrors.IsForbidden(err):
+		r.skip(check, "you may not read Deployments in namespace %s", facts.OperatorNamespace)
+		return
+	case err != nil:
+		r.fail(check, "run this again", "its Deployments could not be read: %v", err)
+		return
+	case len(facts.Deployments.Value) == 0:
+		r.skip(check, "there is no Deployment of it in namespace %s; it runs elsewhere", facts.OperatorNamespace)
+		return
+	}
+	var images []string
+	for index := range facts.Deployments.Value {
+		images = append(images, r.judgeDeployment(&facts.Deployments.Value[index])...)
+	}
+	slices.Sort(images)
+	if images = slices.Compact(images); len(images) > 1 {
+		r.warn(check, "finish the upgrade", "its Deployments run different images: %s", strings.Join(images, ", "))
+	}
+}
+
+// judgeDeployment returns the images of the Deployment.
+func (r *Report) judgeDeployment(deployment *appsv1.Deployment) (images []string) {
+	for _, container := range deployment.Spec.Template.Spec.Containers {
+		images = append(images, container.Image)
+	}
+	wanted, ready := ptr.Deref(deployment.Spec.Replicas, 1), deployment.Status.ReadyReplicas
+	text := fmt.Sprintf("%d of %d replicas are ready", ready, wanted)
+	do := fmt.Sprintf("see why: kubectl describe deployment %s -n %s", deployment.Name, deployment.Namespace)
+	switch {
+	case ready == 0:
+		r.fail(deployment.Name, do, "%s", text)
+	case ready < wanted:
+		r.warn(deployment.Name, do, "%s", text)
+	case len(images) > 0:
+		r.ok(deployment.Name, "%s, image %s", text, images[0])
+	default:
+		r.ok(deployment.Name, "%s", text)
+	}
+	return images
+}
+
+// judgeIssued looks at the certificates that cert-manager issues for webhook and façade.
+func (r *Report) judgeIssued(facts *Facts) {
+	const check = "issued certificates"
+	switch err := facts.Certificates.Err; {
+	case apimeta.IsNoMatchError(err), apierrors.IsNotFound(err):
+		r.skip(check, "there is no cert-manager")
+	case err != nil:
+		r.skip(check, "you may not read Certificates in namespace %s", facts.OperatorNamespace)
+	}
+	for index := range facts.Certificates.Value {
+		certificate := &facts.Certificates.Value[index]
+		name := certificate.GetName()
+		isReady, message := readinessOf(certificate)
+		end, _, _ := unstructured.NestedString(certificate.Object, "status", "notAfter")
+		notAfter, err := time.Parse(time.RFC3339, end)
+		if err != nil && message == "" {
+			message = "it was not issued yet"
+		}
+		do := fmt.Sprintf("see why: kubectl describe certificate %s -n %s", name, facts.OperatorNamespace)
+		switch {
+		case !notAfter.After(facts.Server):
+			r.fail(check, do, "%s is not valid: %s", name, message)
+		case !isReady:
+			r.warn(check, do, "%s is valid until %s, and is not renewed: %s", name, day(notAfter), message)
+		default:
+			r.ok(check, "%s is valid until %s", name, day(notAfter))
+		}
+	}
+}
+
+// readinessOf returns whether the condition Ready of a Certificate is true, and its message.
+func readinessOf(certificate *unstructured.Unstructured) (isReady bool, message string) {
+	conditions, _, _ := unstructured.NestedSlice(certificate.Object, "status", "conditions")
+	for _, each := range conditions {
+		if condition, isMap := each.(map[string]any); isMap && condition["type"] == "Ready" {
+			return condition["status"] == "True", fmt.Sprint(condition["message"])
+		}
+	}
+	return false, ""
 }
 
 // judgeGuards says whether the namespace has opted in to guards.
-func judgeGuards(facts *Facts) []Finding {
+func (r *Report) judgeGuards(facts *Facts) {
 	const check = "guards"
-	if facts.Validating.Err != nil {
-		return []Finding{skipped(check, "you may not read the webhook configurations")}
+	switch webhooks := facts.Validating.Value; {
+	case facts.Validating.Err != nil:
+		r.skip(check, "you may not read the webhook configurations")
+		return
+	case len(webhooks) == 0:
+		r.ok(check, "they are not installed, so kubectl lock freeze has no effect here")
+		return
+	case len(webhooks) > 1:
+		r.warn(check, "delete those of former installations", "%d webhook configurations ask about guarded objects", len(webhooks))
+		return
 	}
-	configured := guardWebhooks(facts.Validating.Value)
-	switch {
-	case len(configured) == 0:
-		return []Finding{ok(check, "they are not installed, so kubectl lock freeze has no effect here")}
-	case len(configured) > 1:
-		return []Finding{warning(check, fmt.Sprintf("%d webhook configurations ask about guarded objects", len(configured)), "delete those of former installations")}
-	}
-	var findings []Finding
-	if locks := lockWebhooks(facts.Mutating.Value); len(locks) != 1 || !bytes.Equal(locks[0].ClientConfig.CABundle, configured[0].ClientConfig.CABundle) {
-		findings = judgeCertificate(check, configured[0].ClientConfig, facts.Server)
+	bundle := facts.Validating.Value[0].ClientConfig.CABundle
+	if locks := facts.Mutating.Value; len(locks) != 1 || !bytes.Equal(locks[0].ClientConfig.CABundle, bundle) {
+		r.judgeAuthority(check, bundle, facts.Server)
 	}
 	switch {
 	case facts.Labels.Err != nil:
-		return append(findings, ok(check, "they are installed; you may not read whether namespace %s has opted in", facts.Namespace))
+		r.ok(check, "they are installed; you may not read whether namespace %s has opted in", facts.Namespace)
 	case facts.Labels.Value[v1alpha1.GuardsLabel] != v1alpha1.GuardsEnabled:
-		return append(findings, ok(check, "they are installed, and namespace %s has not opted in: kubectl label namespace %[1]s %s=%s",
-			facts.Namespace, v1alpha1.GuardsLabel, v1alpha1.GuardsEnabled))
+		r.ok(check, "they are installed, and namespace %s has not opted in: kubectl label namespace %[1]s %s=%s",
+			facts.Namespace, v1alpha1.GuardsLabel, v1alpha1.GuardsEnabled)
 	case isUncalled(facts.Admitted.Err, lockWebhook), isUncalled(facts.Guarded, guardWebhook):
-		return append(findings, failed(check, fmt.Sprintf("they are in force in namespace %s, where every write of a listed resource fails while the webhook does not answer", facts.Namespace),
-			"bring the webhook back; docs/runbooks.md says what to do until then"))
+		r.fail(check, "bring the webhook back; docs/runbooks.md says what to do until then",
+			"they are in force in namespace %s, where every write of a listed resource fails while the webhook does not answer", facts.Namespace)
 	default:
-		return append(findings, ok(check, "they are installed, and in force in namespace %s", facts.Namespace))
+		r.ok(check, "they are installed, and in force in namespace %s", facts.Namespace)
 	}
 }
+
+func day(at time.Time) string { return at.UTC().Format(time.DateOnly) }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,8 +18,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 
@@ -46,6 +49,34 @@ func authority(t *testing.T, notAfter time.Time) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: content})
 }
 
+// definition returns the definition of the type Lock with one version, whose spec has the fields.
+func definition(version string, fields ...string) *apiextensionsv1.CustomResourceDefinition {
+	spec := apiextensionsv1.JSONSchemaProps{Properties: map[string]apiextensionsv1.JSONSchemaProps{}}
+	for _, field := range fields {
+		spec.Properties[field] = apiextensionsv1.JSONSchemaProps{}
+	}
+	return &apiextensionsv1.CustomResourceDefinition{
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+			Name: version, Served: true, Schema: &apiextensionsv1.CustomResourceValidation{
+				OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": spec}},
+			},
+		}}},
+		Status: apiextensionsv1.CustomResourceDefinitionStatus{Conditions: []apiextensionsv1.CustomResourceDefinitionCondition{{
+			Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue,
+		}}},
+	}
+}
+
+// certificate returns one of cert-manager.
+func certificate(ready string, notAfter time.Time) unstructured.Unstructured {
+	return unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"name": "lock-operator-webhook"},
+		"status": map[string]any{
+			"notAfter": notAfter.Format(time.RFC3339), "conditions": []any{map[string]any{"type": "Ready", "status": ready, "message": "of the issuer"}},
+		},
+	}}
+}
+
 // well are the facts of an installation that lacks nothing.
 func well(t *testing.T) *Facts {
 	t.Helper()
@@ -56,10 +87,6 @@ func well(t *testing.T) *Facts {
 	rule := admissionregistrationv1.RuleWithOperations{
 		Operations: []admissionregistrationv1.OperationType{"CREATE", "UPDATE", "DELETE"},
 		Rule:       admissionregistrationv1.Rule{Resources: []string{"locks"}},
-	}
-	var rights []Right
-	for _, verb := range verbs {
-		rights = append(rights, Right{Verb: verb, IsAllowed: true})
 	}
 	var deployments []appsv1.Deployment
 	for _, name := range []string{"lock-operator-controllers", "lock-operator-facade", "lock-operator-webhook"} {
@@ -75,28 +102,26 @@ func well(t *testing.T) *Facts {
 		Namespace: "shop", OperatorNamespace: "forrst-system", Program: "v0.1.0", Local: now, Server: now,
 		Kubernetes: Answer[version.Info]{Value: version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.3"}},
 		Self:       Answer[authenticationv1.UserInfo]{Value: authenticationv1.UserInfo{Username: "ann"}},
-		Definition: Answer[Definition]{Value: Definition{IsEstablished: true, Versions: []string{"v1alpha1"}, Fields: []string{"guards", "holderUID"}}},
-		Rights:     Answer[[]Right]{Value: rights},
-		Mutating: Answer[[]admissionregistrationv1.MutatingWebhookConfiguration]{Value: []admissionregistrationv1.MutatingWebhookConfiguration{{
-			Webhooks: []admissionregistrationv1.MutatingWebhook{{
-				Name: lockWebhook, ClientConfig: config, Rules: []admissionregistrationv1.RuleWithOperations{rule},
-				MatchConditions: []admissionregistrationv1.MatchCondition{{
-					Name: operatorCondition, Expression: "!(request.userInfo.username in ['" + exempt + "'])",
-				}},
+		Definition: Answer[*apiextensionsv1.CustomResourceDefinition]{Value: definition("v1alpha1", "guards", "holderUID")},
+		Rights:     Answer[[]string]{Value: slices.Clone(verbs)},
+		Mutating: Answer[[]admissionregistrationv1.MutatingWebhook]{Value: []admissionregistrationv1.MutatingWebhook{{
+			Name: lockWebhook, ClientConfig: config, Rules: []admissionregistrationv1.RuleWithOperations{rule},
+			MatchConditions: []admissionregistrationv1.MatchCondition{{
+				Name: operatorCondition, Expression: "!(request.userInfo.username in ['" + exempt + "'])",
 			}},
 		}}},
-		Validating: Answer[[]admissionregistrationv1.ValidatingWebhookConfiguration]{Value: []admissionregistrationv1.ValidatingWebhookConfiguration{{
-			Webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: guardWebhook, ClientConfig: config}},
-		}}},
+		Validating: Answer[[]admissionregistrationv1.ValidatingWebhook]{
+			Value: []admissionregistrationv1.ValidatingWebhook{{Name: guardWebhook, ClientConfig: config}},
+		},
 		Admitted:     Answer[*v1alpha1.Lock]{Value: &v1alpha1.Lock{Spec: v1alpha1.LockSpec{Holder: "ann"}}},
 		Forged:       Answer[*v1alpha1.Lock]{Err: apierrors.NewInvalid(schema.GroupKind{Kind: "Lock"}, "x", nil)},
 		Deployments:  Answer[[]appsv1.Deployment]{Value: deployments},
-		Certificates: Answer[[]Certificate]{Value: []Certificate{{Name: "lock-operator-webhook", IsReady: true, NotAfter: now.AddDate(0, 2, 0)}}},
+		Certificates: Answer[[]unstructured.Unstructured]{Value: []unstructured.Unstructured{certificate("True", now.AddDate(0, 2, 0))}},
 		Labels:       Answer[map[string]string]{Value: map[string]string{v1alpha1.GuardsLabel: v1alpha1.GuardsEnabled}},
 	}
 }
 
-func text(t *testing.T, findings []Finding) string {
+func text(t *testing.T, findings Report) string {
 	t.Helper()
 	content, err := json.MarshalIndent(findings, "", "  ")
 	if err != nil {
@@ -107,14 +132,14 @@ func text(t *testing.T, findings []Finding) string {
 
 func TestFindsNothingWrongWithAWholeInstallation(t *testing.T) {
 	findings := Judge(well(t))
-	if worst := Worst(findings); worst != OK {
+	if worst := findings.Worst(); worst != OK {
 		t.Errorf("it is %s", worst)
 	}
 	golden.Check(t, "well.json", text(t, findings))
 }
 
 func lockWebhookOf(facts *Facts) *admissionregistrationv1.MutatingWebhook {
-	return &facts.Mutating.Value[0].Webhooks[0]
+	return &facts.Mutating.Value[0]
 }
 
 func TestFindsWhatIsWrong(t *testing.T) {
@@ -134,10 +159,10 @@ func TestFindsWhatIsWrong(t *testing.T) {
 		"a fast clock":                 {func(f *Facts) { f.Local = now.Add(time.Minute) }, Warn, "1m0s ahead of"},
 		"a slow clock":                 {func(f *Facts) { f.Local = now.Add(-time.Minute) }, Warn, "1m0s behind"},
 		"no definition":                {func(f *Facts) { f.Definition.Err = notFound }, Fail, "does not know Locks"},
-		"a definition not established": {func(f *Facts) { f.Definition.Value.IsEstablished = false }, Fail, "not established"},
-		"an old definition":            {func(f *Facts) { f.Definition.Value.Fields = []string{"guards"} }, Fail, "lacks spec.holderUID"},
-		"another version":              {func(f *Facts) { f.Definition.Value.Versions = []string{"v1"} }, Fail, "serves the versions v1"},
-		"no right to create":           {func(f *Facts) { f.Rights.Value[3].IsAllowed = false }, Warn, "may not create locks"},
+		"a definition not established": {func(f *Facts) { f.Definition.Value.Status.Conditions = nil }, Fail, "not established"},
+		"an old definition":            {func(f *Facts) { f.Definition.Value = definition("v1alpha1", "guards") }, Fail, "lacks spec.holderUID"},
+		"another version":              {func(f *Facts) { f.Definition.Value = definition("v1") }, Fail, "serves the versions v1"},
+		"no right to create":           {func(f *Facts) { f.Rights.Value = slices.Delete(f.Rights.Value, 3, 4) }, Warn, "may not create locks"},
 		"no webhook configuration":     {func(f *Facts) { f.Mutating.Value = nil }, Fail, "no webhook configuration"},
 		"two webhook configurations":   {func(f *Facts) { f.Mutating.Value = append(f.Mutating.Value, f.Mutating.Value[0]) }, Fail, "2 webhook configurations"},
 		"a webhook that is ignored":    {func(f *Facts) { lockWebhookOf(f).FailurePolicy = &ignore }, Fail, "failurePolicy"},
@@ -174,8 +199,8 @@ func TestFindsWhatIsWrong(t *testing.T) {
 		"a replica that is not ready":      {func(f *Facts) { f.Deployments.Value[0].Status.ReadyReplicas = 1 }, Warn, "1 of 2 replicas"},
 		"a Deployment without replicas":    {func(f *Facts) { f.Deployments.Value[0].Status.ReadyReplicas = 0 }, Fail, "0 of 2 replicas"},
 		"two images":                       {func(f *Facts) { f.Deployments.Value[0].Spec.Template.Spec.Containers[0].Image = "lock-operator:v0.2.0" }, Warn, "different images"},
-		"a certificate that has expired":   {func(f *Facts) { f.Certificates.Value[0].NotAfter = now.Add(-time.Hour) }, Fail, "is not valid"},
-		"a certificate not renewed":        {func(f *Facts) { f.Certificates.Value[0].IsReady = false }, Warn, "is not renewed"},
+		"a certificate that has expired":   {func(f *Facts) { f.Certificates.Value[0] = certificate("True", now.Add(-time.Hour)) }, Fail, "is not valid"},
+		"a certificate not renewed":        {func(f *Facts) { f.Certificates.Value[0] = certificate("False", now.Add(time.Hour)) }, Warn, "is not renewed: of the issuer"},
 		"guards that are not installed":    {func(f *Facts) { f.Validating.Value = nil }, OK, "they are not installed, so kubectl lock freeze has no effect"},
 		"guards that are not asked for":    {func(f *Facts) { f.Labels.Value = nil }, OK, "has not opted in: kubectl label namespace"},
 		"two webhooks of guards":           {func(f *Facts) { f.Validating.Value = append(f.Validating.Value, f.Validating.Value[0]) }, Warn, "2 webhook configurations ask about guarded"},
@@ -184,7 +209,7 @@ func TestFindsWhatIsWrong(t *testing.T) {
 			facts := well(t)
 			test.breaks(facts)
 			findings := Judge(facts)
-			if worst := Worst(findings); worst != test.status {
+			if worst := findings.Worst(); worst != test.status {
 				t.Errorf("it is %s, want %s", worst, test.status)
 			}
 			all := text(t, findings)
@@ -228,11 +253,9 @@ func TestSaysWhatItSkips(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "x", nil)
 	facts.Definition.Err, facts.Mutating.Err, facts.Validating.Err = forbidden, forbidden, forbidden
 	facts.Mutating.Value, facts.Validating.Value, facts.Missing.Err = nil, nil, forbidden
-	facts.Deployments.Err, facts.Certificates.Err, facts.Labels.Err = forbidden, forbidden, forbidden
+	facts.Certificates.Value, facts.Deployments.Err, facts.Certificates.Err, facts.Labels.Err = nil, forbidden, forbidden, forbidden
 	facts.Admitted.Err = errMayNotCreate
-	for i := range facts.Rights.Value {
-		facts.Rights.Value[i].IsAllowed = i < 3
-	}
+	facts.Rights.Value = verbs[:3]
 	golden.Check(t, "few_rights.json", text(t, Judge(facts)))
 }
 
@@ -245,11 +268,11 @@ func TestJudgesAFacade(t *testing.T) {
 		"nothing":                          {func(*FacadeFacts) {}, OK, "is ready"},
 		"a façade that is away":            {func(f *FacadeFacts) { f.Ready.Err = errors.New("refused") }, Fail, "does not answer"},
 		"a certificate that is unknown":    {func(f *FacadeFacts) { f.Ready.Err = errors.New("x509: unknown") }, Fail, "--certificate-authority"},
-		"another server":                   {func(f *FacadeFacts) { f.Ready.Value = 404 }, Fail, "no façade"},
-		"a façade that stops":              {func(f *FacadeFacts) { f.Ready.Value = 503 }, Fail, "not ready"},
-		"a façade at its limits":           {func(f *FacadeFacts) { f.Saturated.Value, f.Shortage = 503, "waiting" }, Warn, "all callers: waiting"},
-		"a certificate that has expired":   {func(f *FacadeFacts) { f.NotAfter = now.Add(-time.Hour) }, Fail, "has expired"},
-		"a certificate about to expire":    {func(f *FacadeFacts) { f.NotAfter = now.Add(time.Hour) }, Warn, "expires on"},
+		"another server":                   {func(f *FacadeFacts) { f.Ready.Value.Status = 404 }, Fail, "no façade"},
+		"a façade that stops":              {func(f *FacadeFacts) { f.Ready.Value.Status = 503 }, Fail, "not ready"},
+		"a façade at its limits":           {func(f *FacadeFacts) { f.Saturated.Value = Probe{Status: 503, Text: "waiting"} }, Warn, "all callers: waiting"},
+		"a certificate that has expired":   {func(f *FacadeFacts) { f.Ready.Value.NotAfter = now.Add(-time.Hour) }, Fail, "has expired"},
+		"a certificate about to expire":    {func(f *FacadeFacts) { f.Ready.Value.NotAfter = now.Add(time.Hour) }, Warn, "expires on"},
 		"a caller who is not known":        {func(f *FacadeFacts) { f.Listed = lock.ErrUnauthenticated }, Fail, "does not know you"},
 		"a caller without rights":          {func(f *FacadeFacts) { f.Listed = lock.ErrForbidden }, Warn, "lock-operator-view"},
 		"a list that is not answered":      {func(f *FacadeFacts) { f.Listed = lock.ErrUnavailable }, Fail, "is not answered"},
@@ -257,16 +280,32 @@ func TestJudgesAFacade(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			facts := &FacadeFacts{
-				URL: "https://locks", Local: now, Server: now, Ready: Answer[int]{Value: 200}, Saturated: Answer[int]{Value: 200}, NotAfter: now.AddDate(0, 2, 0),
+				URL: "https://locks", Local: now, Server: now, Ready: Answer[Probe]{Value: Probe{Status: 200, NotAfter: now.AddDate(0, 2, 0)}},
+				Saturated: Answer[Probe]{Value: Probe{Status: 200}},
 			}
 			test.breaks(facts)
 			findings := JudgeFacade(facts)
-			if worst := Worst(findings); worst != test.status {
+			if worst := findings.Worst(); worst != test.status {
 				t.Errorf("it is %s, want %s", worst, test.status)
 			}
 			if all := text(t, findings); !strings.Contains(all, test.want) {
 				t.Errorf("%q is not said:\n%s", test.want, all)
 			}
 		})
+	}
+}
+
+func TestOfANamespaceThatDoesNotExistNothingElseIsSaid(t *testing.T) {
+	facts := well(t)
+	facts.Labels.Err = apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "nosuch")
+	var found []string
+	for _, finding := range Judge(facts) {
+		switch finding.Check {
+		case "namespace", "your rights", "a dry run":
+			found = append(found, finding.Check+": "+string(finding.Status))
+		}
+	}
+	if want := []string{"namespace: " + string(Fail)}; !slices.Equal(found, want) {
+		t.Errorf("found %q, want %q", found, want)
 	}
 }

@@ -1,14 +1,21 @@
+// Package doctor finds what is wrong with an installation of lock-operator. [Cluster.Ask] and [Facade.Ask] gather
+// facts with the rights of the caller, and change nothing; [Judge] and [JudgeFacade] say what they mean.
+// What the caller may not read is skipped, and said to be.
 package doctor
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
+	"strings"
+	"text/tabwriter"
 )
 
 // Status says how a check has ended.
 type Status string
 
-// The statuses, from the best to the worst. A check that was skipped says nothing of the installation.
+// The statuses. A check that was skipped says nothing of the installation.
 const (
 	Skip Status = "skip"
 	OK   Status = "ok"
@@ -27,31 +34,61 @@ type Finding struct {
 	Do string `json:"do,omitempty"`
 }
 
-// Worst returns the worst status of the findings, and [OK] if there are none or all were skipped.
-func Worst(findings []Finding) Status {
-	order := []Status{Skip, OK, Warn, Fail}
-	worst := OK
-	for _, finding := range findings {
-		if slices.Index(order, finding.Status) > slices.Index(order, worst) {
-			worst = finding.Status
+// Report is the findings in the order in which they build on each other.
+type Report []Finding
+
+// Worst returns the worst status, and [OK] if there is no finding or all checks were skipped.
+func (r Report) Worst() Status {
+	for _, status := range []Status{Fail, Warn} {
+		if slices.ContainsFunc(r, func(finding Finding) bool { return finding.Status == status }) {
+			return status
 		}
 	}
-	return worst
+	return OK
 }
 
-// ok, skipped, warning and failed return findings of a check.
-func ok(check, format string, args ...any) Finding {
-	return Finding{Check: check, Status: OK, Message: fmt.Sprintf(format, args...)}
+// PrintJSON writes the report as JSON, with its worst status.
+func (r Report) PrintJSON(out io.Writer) error {
+	content, err := json.MarshalIndent(struct {
+		Status   Status `json:"status"`
+		Findings Report `json:"findings"`
+	}{r.Worst(), r}, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s\n", content)
+	return err
 }
 
-func skipped(check, format string, args ...any) Finding {
-	return Finding{Check: check, Status: Skip, Message: fmt.Sprintf(format, args...)}
+// Print writes the report for people.
+func (r Report) Print(out io.Writer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, finding := range r {
+		status := string(finding.Status)
+		if finding.Status == Fail {
+			status = strings.ToUpper(status)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", status, finding.Check, finding.Message)
+		if finding.Do != "" {
+			fmt.Fprintf(table, "\t\t→ %s\n", finding.Do)
+		}
+	}
+	return table.Flush()
 }
 
-func warning(check, message, do string) Finding {
-	return Finding{Check: check, Status: Warn, Message: message, Do: do}
+// ok, skip, warn and fail add a finding. Do is what the user can do.
+func (r *Report) ok(check, format string, args ...any) {
+	*r = append(*r, Finding{Check: check, Status: OK, Message: fmt.Sprintf(format, args...)})
 }
 
-func failed(check, message, do string) Finding {
-	return Finding{Check: check, Status: Fail, Message: message, Do: do}
+func (r *Report) skip(check, format string, args ...any) {
+	*r = append(*r, Finding{Check: check, Status: Skip, Message: fmt.Sprintf(format, args...)})
+}
+
+func (r *Report) warn(check, do, format string, args ...any) {
+	*r = append(*r, Finding{Check: check, Status: Warn, Message: fmt.Sprintf(format, args...), Do: do})
+}
+
+func (r *Report) fail(check, do, format string, args ...any) {
+	*r = append(*r, Finding{Check: check, Status: Fail, Message: fmt.Sprintf(format, args...), Do: do})
 }
