@@ -115,8 +115,9 @@ func heldKeys(ctx context.Context, s *session.Session, own bool) (keys []string,
 		}
 		source.Fields = fields.OneTermEqualSelector("spec.holder", user.Name)
 	}
-	_, err = source.List(ctx, func(each *v1alpha1.Lock) {
+	all, _, err := source.List(ctx)
+	for _, each := range all {
 		keys = append(keys, each.Spec.FullKey().Bare())
-	})
+	}
 	return keys, err
 }

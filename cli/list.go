@@ -147,11 +147,11 @@ func (l *list) runFacade(ctx context.Context) error {
 	if l.output.isTable() {
 		l.countCallers(ctx, backend)
 	}
-	rows := make([]*listed, 0, len(held))
+	all := make([]*v1alpha1.Lock, 0, len(held))
 	for index := range held {
-		rows = l.append(rows, &held[index])
+		all = append(all, &held[index])
 	}
-	return l.print(rows)
+	return l.print(l.rows(all))
 }
 
 func (l *list) countCallers(ctx context.Context, backend lock.Backend) {
@@ -197,10 +197,11 @@ func (l *list) runCluster(ctx context.Context) error {
 		l.waiting = <-waiting
 		return l.follow(ctx, source)
 	}
-	var rows []*listed
-	if _, err := source.List(ctx, func(each *v1alpha1.Lock) { rows = l.append(rows, each) }); err != nil {
+	all, _, err := source.List(ctx)
+	if err != nil {
 		return err
 	}
+	rows := l.rows(all)
 	l.waiting = <-waiting
 	if len(rows) == 0 {
 		if err := checkNamespace(ctx, cluster, l.namespace); err != nil {
@@ -210,10 +211,12 @@ func (l *list) runCluster(ctx context.Context) error {
 	return l.print(rows)
 }
 
-// append adds the row of a lock, unless the flags leave it out.
-func (l *list) append(rows []*listed, each *v1alpha1.Lock) []*listed {
-	if row := l.rowOf(each); l.selects(&row.Row, l.Now()) {
-		rows = append(rows, row)
+// rows returns the rows of the locks that the flags select.
+func (l *list) rows(all []*v1alpha1.Lock) (rows []*listed) {
+	for _, each := range all {
+		if row := l.rowOf(each); l.selects(&row.Row, l.Now()) {
+			rows = append(rows, row)
+		}
 	}
 	return rows
 }

@@ -124,12 +124,14 @@ func targetOfPod(ctx context.Context, s *session.Session, cluster client.WithWat
 	}
 	var keys []string
 	source := &locks.Source{Cluster: cluster, Namespace: name.Namespace}
-	if _, err := source.List(ctx, func(each *v1alpha1.Lock) {
+	all, _, err := source.List(ctx)
+	if err != nil {
+		return target{}, err
+	}
+	for _, each := range all {
 		if row := locks.RowOf(each); pod.UID != "" && row.HolderUID == pod.UID && row.IsHeld(s.Now()) {
 			keys = append(keys, row.Key.Bare())
 		}
-	}); err != nil {
-		return target{}, err
 	}
 	slices.Sort(keys)
 	switch len(keys) {

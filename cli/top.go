@@ -15,7 +15,6 @@ import (
 	"golang.org/x/term"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/locks"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/cli/top"
@@ -74,7 +73,7 @@ func (t *topView) run(ctx context.Context) (err error) {
 	if t.allNamespaces {
 		t.namespace, t.screen.Where = "", "all namespaces"
 	}
-	model := top.NewModel()
+	model := new(top.Model)
 	if !t.Terminal().IsTerminal {
 		return t.once(ctx, cluster, model)
 	}
@@ -90,15 +89,14 @@ func (t *topView) run(ctx context.Context) (err error) {
 
 // once writes one screen without colours, of any height.
 func (t *topView) once(ctx context.Context, cluster client.WithWatch, model *top.Model) error {
-	var all []*v1alpha1.Lock
-	if _, err := (&locks.Source{Cluster: cluster, Namespace: t.namespace}).List(ctx, func(lock *v1alpha1.Lock) { all = append(all, lock) }); err != nil {
+	all, _, err := (&locks.Source{Cluster: cluster, Namespace: t.namespace}).List(ctx)
+	if err != nil {
 		return err
 	}
 	model.Listed(all)
-	if waiting, err := locks.WaitingJobs(ctx, cluster, t.namespace); err == nil {
-		model.SetWaiting(waiting)
-	}
-	_, err := fmt.Fprintln(t.Out, strings.Join(t.screen.Frame(model, t.Times()), "\n"))
+	waiting, _ := locks.WaitingJobs(ctx, cluster, t.namespace)
+	model.SetWaiting(waiting)
+	_, err = fmt.Fprintln(t.Out, strings.Join(t.screen.Frame(model, t.Times()), "\n"))
 	return err
 }
 
@@ -108,10 +106,7 @@ func (t *topView) followWaiting(ctx context.Context, cluster client.Client, mode
 	ticker := t.Clock.NewTicker(waitersPeriod)
 	defer ticker.Stop()
 	for {
-		waiting, err := locks.WaitingJobs(ctx, cluster, t.namespace)
-		if err != nil {
-			waiting = nil
-		}
+		waiting, _ := locks.WaitingJobs(ctx, cluster, t.namespace)
 		model.SetWaiting(waiting)
 		select {
 		case <-ctx.Done():

@@ -255,15 +255,14 @@ func lastLog(ctx context.Context, logs corev1client.PodsGetter, pod *corev1.Pod)
 			container = name
 		}
 	}
-	log, err := logs.Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
+	line, err := logs.Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
 		Container: container, TailLines: new(int64(1)), Timestamps: true, LimitBytes: new(int64(logBytes)),
-	}).Stream(ctx)
+	}).DoRaw(ctx)
 	if err != nil {
 		return time.Time{}, err
 	}
-	defer func() { _ = log.Close() }()
-	line, _ := bufio.NewReader(log).ReadString(' ')
-	return time.Parse(time.RFC3339Nano, strings.TrimSpace(line))
+	begin, _, _ := strings.Cut(string(line), " ")
+	return time.Parse(time.RFC3339Nano, strings.TrimSpace(begin))
 }
 
 // failedCreate returns the last event of a Job that says why a Pod of it could not be created, or zero.

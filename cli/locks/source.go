@@ -42,24 +42,24 @@ type Follower interface {
 	Failed(err error)
 }
 
-// List shows each lock that is stored, expired ones included, without its managed fields,
-// and returns the resourceVersion of the list.
-func (s *Source) List(ctx context.Context, each func(*v1alpha1.Lock)) (version string, err error) {
+// List returns all locks that are stored, expired ones included, without their managed fields,
+// and the resourceVersion of the list.
+func (s *Source) List(ctx context.Context) (all []*v1alpha1.Lock, version string, err error) {
 	options := s.options("")
 	options.Limit = PageSize
 	for {
 		var page v1alpha1.LockList
 		if err := s.Cluster.List(ctx, &page, options); err != nil {
-			return "", err
+			return nil, "", err
 		}
 		for index := range page.Items {
 			// Not the address within the page, which would keep the whole page.
 			item := page.Items[index]
 			item.ManagedFields = nil
-			each(&item)
+			all = append(all, &item)
 		}
 		if page.Continue == "" {
-			return page.ResourceVersion, nil
+			return all, page.ResourceVersion, nil
 		}
 		options.Continue = page.Continue
 	}
@@ -70,8 +70,7 @@ func (s *Source) List(ctx context.Context, each func(*v1alpha1.Lock)) (version s
 // second. It lists again where the API server has forgotten from where to go on.
 func (s *Source) Follow(ctx context.Context, timers clock.WithTicker, follower Follower) error {
 	for isFirst := true; ; isFirst = false {
-		var all []*v1alpha1.Lock
-		version, err := s.List(ctx, func(lock *v1alpha1.Lock) { all = append(all, lock) })
+		all, version, err := s.List(ctx)
 		switch {
 		case err == nil:
 			follower.Listed(all)

@@ -80,12 +80,13 @@ func page(t *testing.T, want, next, version string, names ...string) func(*clien
 func TestListAsksForPages(t *testing.T) {
 	s := &server{lists: []func(*client.ListOptions, *v1alpha1.LockList) error{page(t, "", "two", "5", "a", "b"), page(t, "two", "", "5", "c")}}
 	var found []string
-	version, err := s.source().List(t.Context(), func(lock *v1alpha1.Lock) {
+	all, version, err := s.source().List(t.Context())
+	for _, lock := range all {
 		found = append(found, lock.Name)
 		if lock.ManagedFields != nil {
 			t.Error("managed fields are kept")
 		}
-	})
+	}
 	if err != nil || version != "5" || !slices.Equal(found, []string{"a", "b", "c"}) {
 		t.Errorf("found %v at %q, %v", found, version, err)
 	}

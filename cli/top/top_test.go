@@ -39,7 +39,7 @@ func narrow() top.Screen {
 }
 
 func TestAModelThatIsNotLoadedSaysSo(t *testing.T) {
-	model := top.NewModel()
+	model := new(top.Model)
 	if got := frame(model, narrow(), now); !strings.Contains(got, "Loading…") || strings.Contains(got, "No locks") {
 		t.Errorf("before the first list:\n%s", got)
 	}
@@ -50,7 +50,7 @@ func TestAModelThatIsNotLoadedSaysSo(t *testing.T) {
 }
 
 func TestAFrameFitsTheTerminal(t *testing.T) {
-	model := top.NewModel()
+	model := new(top.Model)
 	var all []*v1alpha1.Lock
 	for index := range 100 {
 		all = append(all, lockAt(fmt.Sprintf("key-%03d-%s", index, strings.Repeat("long", index%9)), -time.Minute, time.Duration(index+2)*time.Second))
@@ -75,7 +75,7 @@ func TestAFrameFitsTheTerminal(t *testing.T) {
 
 // A Job that has got the lock waits to be started for a moment.
 func TestTheHolderIsNoWaiter(t *testing.T) {
-	model := top.NewModel()
+	model := new(top.Model)
 	held := lockAt("billing:report", -time.Minute, time.Minute)
 	held.Spec.HolderRef = &v1alpha1.HolderReference{APIVersion: "batch/v1", Kind: "Job", Name: "monthly-close-of-the-books", UID: "close"}
 	model.Listed([]*v1alpha1.Lock{held})
@@ -88,7 +88,7 @@ func TestTheHolderIsNoWaiter(t *testing.T) {
 }
 
 func TestCounts(t *testing.T) {
-	model := top.NewModel()
+	model := new(top.Model)
 	model.Listed([]*v1alpha1.Lock{lockAt("a", -time.Minute, time.Minute)})
 	screen := narrow()
 	frame(model, screen, now)
@@ -104,7 +104,7 @@ func TestCounts(t *testing.T) {
 }
 
 func TestTroubleIsShown(t *testing.T) {
-	model := top.NewModel()
+	model := new(top.Model)
 	model.Listed(nil)
 	model.Failed(errors.New("connection refused"))
 	if got := frame(model, narrow(), now); !strings.Contains(got, "! Out of date; trying again: connection refused") {
