@@ -136,9 +136,10 @@ func take(ctx context.Context, s *session.Session, locks *lock.Client, key strin
 	if wait == 0 || !errors.Is(err, lock.ErrHeld) {
 		return held, err
 	}
-	err = findOwnHolder(ctx, s, err)
-	if _, isOwn := errors.AsType[*ownHolderError](err); isOwn {
-		return nil, err
+	if by, isKnown := errors.AsType[*lock.HeldError](err); isKnown {
+		if own := checkOwnHolder(s, by.Key, currentLock(ctx, s, by)); own != nil {
+			return nil, own
+		}
 	}
 	fmt.Fprintf(s.ErrOut, "waiting: %s\n", busy(ctx, s, err))
 	return locks.Acquire(ctx, key, append(options, lock.WithWait(wait))...)

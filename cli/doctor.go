@@ -6,20 +6,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/rest"
 
 	"forrst.dev/lock-operator/cli/doctor"
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/session"
-	"forrst.dev/lock-operator/lock"
 )
 
-// What bounds how long an examination may take: a server that does not answer is a finding.
-const (
-	doctorTimeout  = time.Minute
-	versionTimeout = 10 * time.Second
-)
+// doctorTimeout bounds how long an examination may take.
+const doctorTimeout = time.Minute
 
 // doctorOptions are the options of one "doctor".
 type doctorOptions struct {
@@ -63,11 +57,7 @@ func (o *doctorOptions) run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
-	examine := o.examineCluster
-	if o.UsesFacade() {
-		examine = o.examineFacade
-	}
-	report, err := examine(ctx)
+	report, err := o.examine(ctx)
 	if err != nil {
 		return err
 	}
@@ -84,48 +74,18 @@ func (o *doctorOptions) run(ctx context.Context) error {
 	return nil
 }
 
-func (o *doctorOptions) examineCluster(ctx context.Context) (doctor.Report, error) {
-	config, err := o.RESTConfig()
-	if err != nil {
-		return nil, err
-	}
-	config.Timeout = versionTimeout
-	// What is missing is a finding, and no warning of the API server.
-	config.WarningHandler = rest.NoWarnings{}
-	versions, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	cluster, err := o.Cluster()
-	if err != nil {
-		return nil, err
+func (o *doctorOptions) examine(ctx context.Context) (doctor.Report, error) {
+	if o.UsesFacade() {
+		facts, err := doctor.AskFacade(ctx, o.Session)
+		if err != nil {
+			return nil, err
+		}
+		return doctor.JudgeFacade(facts), nil
 	}
 	info, _ := debug.ReadBuildInfo()
-	return doctor.Judge(doctor.Cluster{
-		Client: cluster, Kubernetes: versions.ServerVersion, Now: o.clocks, Namespace: o.Namespace(), Program: versionOf(o.Version, info),
-	}.Ask(ctx)), nil
+	facts, err := doctor.Ask(ctx, o.Session, versionOf(o.Version, info))
+	if err != nil {
+		return nil, err
+	}
+	return doctor.Judge(facts), nil
 }
-
-func (o *doctorOptions) examineFacade(ctx context.Context) (doctor.Report, error) {
-	backend, err := o.Backend(ctx)
-	if err != nil {
-		return nil, err
-	}
-	server, err := o.Server()
-	if err != nil {
-		return nil, err
-	}
-	httpClient, err := o.FacadeHTTP()
-	if err != nil {
-		return nil, err
-	}
-	// An owner token that no lock has: the answer is short.
-	list := func(ctx context.Context) error {
-		_, err := backend.List(ctx, o.Namespace(), lock.Filter{Owner: lock.NewOwner()})
-		return err
-	}
-	return doctor.JudgeFacade(doctor.Facade{URL: server, HTTP: httpClient, List: list, Now: o.clocks}.Ask(ctx)), nil
-}
-
-// clocks returns the time of this machine and that of the service.
-func (o *doctorOptions) clocks() (local, server time.Time) { return o.Clock.Now(), o.Now() }

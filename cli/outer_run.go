@@ -2,9 +2,7 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -53,23 +51,10 @@ func (e *ownHolderError) Error() string { return e.holder + ", and waits for thi
 // Is makes an ownHolderError match [lock.ErrHeld].
 func (e *ownHolderError) Is(target error) bool { return target == lock.ErrHeld }
 
-// findOwnHolder returns held, the error of an attempt, as an [*ownHolderError] if the lock is that of a run or of a Job that
-// this process is part of.
-func findOwnHolder(ctx context.Context, s *session.Session, held error) error {
-	by, ok := errors.AsType[*lock.HeldError](held)
-	if !ok {
-		return held
-	}
-	if current := currentLock(ctx, s, by); current != nil {
-		return cmp.Or(checkOwnHolder(s, by.Key, current), held)
-	}
-	return held
-}
-
-// checkOwnHolder returns an [*ownHolderError] if a run or a Job that this process is part of holds the lock.
+// checkOwnHolder returns an [*ownHolderError] if a run or a Job that this process is part of holds the lock, which may be nil.
 func checkOwnHolder(s *session.Session, key v1alpha1.FullKey, current *v1alpha1.Lock) error {
 	wanted, err := newOuterRun(s, key)
-	if err != nil {
+	if err != nil || current == nil {
 		return nil //nolint:nilerr // such a session has no outer run that is known
 	}
 	if token, err := current.FencingToken(); err == nil {

@@ -8,10 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/lock"
 )
 
-// FacadeFacts are what [Facade.Ask] has found out about a façade.
+// FacadeFacts are what [AskFacade] has found out about a façade.
 type FacadeFacts struct {
 	URL string
 	// Local and Server are clocks as in [Facts].
@@ -29,48 +30,50 @@ type Probe struct {
 	NotAfter time.Time
 }
 
-// Facade is the façade that [Facade.Ask] asks.
-type Facade struct {
-	URL string
-	// HTTP trusts the certificate of the façade as the other commands do.
-	HTTP *http.Client
-	// List lists locks with the identity of the caller.
-	List func(context.Context) error
-	// Now is as in [Cluster].
-	Now func() (local, server time.Time)
-}
-
 // maxProbeBytes is how much of an answer to a probe is read.
 const maxProbeBytes = 4096
 
-// Ask gathers the facts.
-func (f Facade) Ask(ctx context.Context) *FacadeFacts {
-	facts := &FacadeFacts{URL: f.URL}
-	facts.Ready.Value, facts.Ready.Err = f.probe(ctx, "/readyz")
-	if facts.Ready.Err == nil {
-		facts.Saturated.Value, facts.Saturated.Err = f.probe(ctx, "/readyz/saturation")
-		facts.Listed = f.List(ctx)
+// AskFacade gathers the facts of the façade of a session.
+func AskFacade(ctx context.Context, s *session.Session) (*FacadeFacts, error) {
+	backend, err := s.Backend(ctx)
+	if err != nil {
+		return nil, err
 	}
-	facts.Local, facts.Server = f.Now()
-	return facts
+	server, err := s.Server()
+	if err != nil {
+		return nil, err
+	}
+	httpClient, err := s.FacadeHTTP()
+	if err != nil {
+		return nil, err
+	}
+	facts := &FacadeFacts{URL: server}
+	facts.Ready = probe(ctx, httpClient, server, "/readyz")
+	if facts.Ready.Err == nil {
+		facts.Saturated = probe(ctx, httpClient, server, "/readyz/saturation")
+		// An owner token that no lock has: the answer is short.
+		_, facts.Listed = backend.List(ctx, s.Namespace(), lock.Filter{Owner: lock.NewOwner()})
+	}
+	facts.Local, facts.Server = s.Clock.Now(), s.Now()
+	return facts, nil
 }
 
-func (f Facade) probe(ctx context.Context, path string) (probe Probe, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(f.URL, "/")+path, http.NoBody)
+func probe(ctx context.Context, httpClient *http.Client, server, path string) (answer Answer[Probe]) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(server, "/")+path, http.NoBody)
 	if err != nil {
-		return probe, err
+		return Answer[Probe]{Err: err}
 	}
-	response, err := f.HTTP.Do(request)
+	response, err := httpClient.Do(request)
 	if err != nil {
-		return probe, err
+		return Answer[Probe]{Err: err}
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.TLS != nil && len(response.TLS.PeerCertificates) > 0 {
-		probe.NotAfter = response.TLS.PeerCertificates[0].NotAfter
+		answer.Value.NotAfter = response.TLS.PeerCertificates[0].NotAfter
 	}
 	content, _ := io.ReadAll(io.LimitReader(response.Body, maxProbeBytes))
-	probe.Status, probe.Text = response.StatusCode, strings.TrimSpace(string(content))
-	return probe, nil
+	answer.Value.Status, answer.Value.Text = response.StatusCode, strings.TrimSpace(string(content))
+	return answer
 }
 
 // JudgeFacade says what the facts mean.

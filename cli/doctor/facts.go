@@ -19,9 +19,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/lock"
 )
 
@@ -31,7 +34,7 @@ type Answer[T any] struct {
 	Err   error
 }
 
-// Facts are what [Cluster.Ask] has found out about an installation.
+// Facts are what [Ask] has found out about an installation.
 type Facts struct {
 	// Namespace is the namespace of the caller's locks. Labels are its labels.
 	Namespace string
@@ -86,68 +89,73 @@ var verbs = []string{"get", "list", "watch", "create", "update", "delete", "forc
 // errMayNotCreate means that the dry run was not tried.
 var errMayNotCreate = errors.New("the caller may not create locks")
 
-// Cluster is the cluster that [Cluster.Ask] asks.
-type Cluster struct {
-	// Client reads with the identity of the caller. Its writes are dry runs and reviews.
-	Client client.Client
-	// Kubernetes returns the version of the API server.
-	Kubernetes func() (*version.Info, error)
-	// Now returns the clock of this machine, and the clock of the API server according to its answers.
-	Now func() (local, server time.Time)
-	// Namespace is the namespace of the caller's locks.
-	Namespace string
-	// Program is the version of this program.
-	Program string
-}
+// versionTimeout bounds the first request: a server that does not answer is a finding.
+const versionTimeout = 10 * time.Second
 
-// Ask gathers the facts. It changes nothing: locks are created in dry runs.
-func (c Cluster) Ask(ctx context.Context) *Facts {
-	facts := &Facts{Namespace: c.Namespace, Program: c.Program, OperatorNamespace: defaultNamespace}
-	info, err := c.Kubernetes()
+// Ask gathers the facts of the cluster and the namespace of a session. It changes nothing: locks are created in dry runs.
+// Program is the version of this program.
+func Ask(ctx context.Context, s *session.Session, program string) (*Facts, error) {
+	config, err := s.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.Timeout = versionTimeout
+	// What is missing is a finding, and no warning of the API server.
+	config.WarningHandler = rest.NoWarnings{}
+	versions, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := s.Cluster()
+	if err != nil {
+		return nil, err
+	}
+	facts := &Facts{Namespace: s.Namespace(), Program: program, OperatorNamespace: defaultNamespace}
+	info, err := versions.ServerVersion()
 	if err != nil {
 		facts.Kubernetes.Err = err
-		return facts
+		return facts, nil
 	}
 	facts.Kubernetes.Value = *info
 	var self authenticationv1.SelfSubjectReview
-	facts.Self.Err = c.Client.Create(ctx, &self)
+	facts.Self.Err = cluster.Create(ctx, &self)
 	facts.Self.Value = self.Status.UserInfo
 	facts.Definition.Value = &apiextensionsv1.CustomResourceDefinition{}
-	facts.Definition.Err = c.Client.Get(ctx, client.ObjectKey{Name: "locks." + v1alpha1.GroupVersion.Group}, facts.Definition.Value)
-	_, facts.Served = c.Client.RESTMapper().RESTMapping(v1alpha1.GroupVersion.WithKind("Lock").GroupKind(), v1alpha1.GroupVersion.Version)
-	facts.Rights = c.rights(ctx)
-	c.askAboutWebhooks(ctx, facts)
+	facts.Definition.Err = cluster.Get(ctx, client.ObjectKey{Name: "locks." + v1alpha1.GroupVersion.Group}, facts.Definition.Value)
+	_, facts.Served = cluster.RESTMapper().RESTMapping(v1alpha1.GroupVersion.WithKind("Lock").GroupKind(), v1alpha1.GroupVersion.Version)
+	facts.Rights = rights(ctx, cluster, facts.Namespace)
+	askAboutWebhooks(ctx, cluster, facts)
 	if facts.Rights.Err == nil && !slices.Contains(facts.Rights.Value, "create") {
 		facts.Admitted.Err = errMayNotCreate
-	} else if facts.Admitted = c.tryLock(ctx, ""); facts.Admitted.Err == nil {
-		facts.Forged = c.tryLock(ctx, "forged-by-kubectl-lock-doctor")
+	} else if facts.Admitted = tryLock(ctx, cluster, facts.Namespace, ""); facts.Admitted.Err == nil {
+		facts.Forged = tryLock(ctx, cluster, facts.Namespace, "forged-by-kubectl-lock-doctor")
 	}
 	var deployments appsv1.DeploymentList
-	facts.Deployments.Err = c.Client.List(ctx, &deployments, client.InNamespace(facts.OperatorNamespace), client.MatchingLabels{"app.kubernetes.io/name": "lock-operator"})
+	facts.Deployments.Err = cluster.List(ctx, &deployments, client.InNamespace(facts.OperatorNamespace), client.MatchingLabels{"app.kubernetes.io/name": "lock-operator"})
 	facts.Deployments.Value = deployments.Items
 	var certificates unstructured.UnstructuredList
 	certificates.SetGroupVersionKind(schema.GroupVersionKind{Group: "cert-manager.io", Version: "v1", Kind: "CertificateList"})
-	facts.Certificates.Err = c.Client.List(ctx, &certificates, client.InNamespace(facts.OperatorNamespace))
+	facts.Certificates.Err = cluster.List(ctx, &certificates, client.InNamespace(facts.OperatorNamespace))
 	facts.Certificates.Value = certificates.Items
 	var namespace corev1.Namespace
-	facts.Labels.Err = c.Client.Get(ctx, client.ObjectKey{Name: c.Namespace}, &namespace)
+	facts.Labels.Err = cluster.Get(ctx, client.ObjectKey{Name: facts.Namespace}, &namespace)
 	facts.Labels.Value = namespace.Labels
 	if len(facts.Validating.Value) > 0 && namespace.Labels[v1alpha1.GuardsLabel] == v1alpha1.GuardsEnabled {
-		tried := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: "kubectl-lock-doctor-" + lock.NewOwner()}}
-		facts.Guarded = c.Client.Create(ctx, tried, client.DryRunAll)
+		tried := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: facts.Namespace, Name: "kubectl-lock-doctor-" + lock.NewOwner()}}
+		facts.Guarded = cluster.Create(ctx, tried, client.DryRunAll)
 	}
-	facts.Local, facts.Server = c.Now()
-	return facts
+	facts.Local, facts.Server = s.Clock.Now(), s.Now()
+	return facts, nil
 }
 
-func (c Cluster) rights(ctx context.Context) (rights Answer[[]string]) {
+func rights(ctx context.Context, cluster client.Client, namespace string) (rights Answer[[]string]) {
 	for _, verb := range verbs {
 		review := authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: c.Namespace, Verb: verb, Group: v1alpha1.GroupVersion.Group, Resource: "locks",
+				Namespace: namespace, Verb: verb, Group: v1alpha1.GroupVersion.Group, Resource: "locks",
 			},
 		}}
-		if err := c.Client.Create(ctx, &review); err != nil {
+		if err := cluster.Create(ctx, &review); err != nil {
 			return Answer[[]string]{Err: err}
 		}
 		if review.Status.Allowed {
@@ -157,9 +165,9 @@ func (c Cluster) rights(ctx context.Context) (rights Answer[[]string]) {
 	return rights
 }
 
-func (c Cluster) askAboutWebhooks(ctx context.Context, facts *Facts) {
+func askAboutWebhooks(ctx context.Context, cluster client.Client, facts *Facts) {
 	var mutating admissionregistrationv1.MutatingWebhookConfigurationList
-	facts.Mutating.Err = c.Client.List(ctx, &mutating)
+	facts.Mutating.Err = cluster.List(ctx, &mutating)
 	for _, configuration := range mutating.Items {
 		for _, webhook := range configuration.Webhooks {
 			if webhook.Name == lockWebhook {
@@ -168,7 +176,7 @@ func (c Cluster) askAboutWebhooks(ctx context.Context, facts *Facts) {
 		}
 	}
 	var validating admissionregistrationv1.ValidatingWebhookConfigurationList
-	facts.Validating.Err = c.Client.List(ctx, &validating)
+	facts.Validating.Err = cluster.List(ctx, &validating)
 	for _, configuration := range validating.Items {
 		for _, webhook := range configuration.Webhooks {
 			if webhook.Name == guardWebhook {
@@ -184,7 +192,7 @@ func (c Cluster) askAboutWebhooks(ctx context.Context, facts *Facts) {
 				continue // Other users cannot be made in the cluster.
 			}
 			facts.OperatorNamespace = namespace
-			err := c.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &corev1.ServiceAccount{})
+			err := cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &corev1.ServiceAccount{})
 			switch {
 			case apierrors.IsNotFound(err):
 				facts.Missing.Value = append(facts.Missing.Value, user)
@@ -210,12 +218,12 @@ func exemptedUsers(webhook admissionregistrationv1.MutatingWebhook) (users []str
 }
 
 // tryLock creates a lock that every installation grants in a dry run, with a holder of its own choice if that is not empty.
-func (c Cluster) tryLock(ctx context.Context, holder string) Answer[*v1alpha1.Lock] {
+func tryLock(ctx context.Context, cluster client.Client, namespace, holder string) Answer[*v1alpha1.Lock] {
 	key := "kubectl-lock:doctor:" + lock.NewOwner()
 	tried := &v1alpha1.Lock{
-		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.FullKeyOf(key).ObjectName()},
 		Spec:       v1alpha1.LockSpec{Key: key, Holder: holder, TTL: &v1alpha1.Duration{Duration: time.Second}, Reason: "dry run of kubectl lock doctor"},
 	}
-	err := c.Client.Create(ctx, tried, client.DryRunAll)
+	err := cluster.Create(ctx, tried, client.DryRunAll)
 	return Answer[*v1alpha1.Lock]{Value: tried, Err: err}
 }
