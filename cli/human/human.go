@@ -25,9 +25,7 @@ type Times struct {
 
 // Since returns how long ago a time was, such as "3m12s"; with Exact, the time itself.
 // The zero time is [Never].
-func (t Times) Since(at time.Time) string {
-	return t.format(at, func() string { return For(t.Now.Sub(at)) })
-}
+func (t Times) Since(at time.Time) string { return t.format(at, For(t.Now.Sub(at))) }
 
 // During says for how long something has been so: "for 3m12s"; with Exact, "since" and the time.
 func (t Times) During(since time.Time) string {
@@ -38,9 +36,7 @@ func (t Times) During(since time.Time) string {
 }
 
 // Ago is [Times.Since] for sentences: "3m12s ago".
-func (t Times) Ago(at time.Time) string {
-	return t.format(at, func() string { return For(t.Now.Sub(at)) + " ago" })
-}
+func (t Times) Ago(at time.Time) string { return t.format(at, For(t.Now.Sub(at))+" ago") }
 
 // Renewed returns when something that began was last renewed, as [Times.Ago], or "not yet".
 func (t Times) Renewed(began, renewed time.Time) string {
@@ -53,31 +49,28 @@ func (t Times) Renewed(began, renewed time.Time) string {
 // Left returns how much time is left until a time, such as "4m", or "expired"; with
 // Exact, the time itself. The zero time is [Never].
 func (t Times) Left(until time.Time) string {
-	return t.format(until, func() string {
-		if !until.After(t.Now) {
-			return "expired"
-		}
-		return For(until.Sub(t.Now))
-	})
+	if !until.After(t.Now) {
+		return t.format(until, "expired")
+	}
+	return t.format(until, For(until.Sub(t.Now)))
 }
 
 // In is for sentences about a time to come or past: "in 4m" or "4m ago".
 func (t Times) In(at time.Time) string {
-	return t.format(at, func() string {
-		if at.After(t.Now) {
-			return "in " + For(at.Sub(t.Now))
-		}
-		return For(t.Now.Sub(at)) + " ago"
-	})
+	if !at.After(t.Now) {
+		return t.Ago(at)
+	}
+	return t.format(at, "in "+For(at.Sub(t.Now)))
 }
 
-func (t Times) format(at time.Time, relative func() string) string {
+// format returns the text that is relative to now, unless it is not wanted or there is no time.
+func (t Times) format(at time.Time, relative string) string {
 	switch {
 	case at.IsZero():
 		return Never
 	case t.Exact:
 		return at.UTC().Format(time.RFC3339)
 	default:
-		return relative()
+		return relative
 	}
 }

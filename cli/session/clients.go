@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"time"
 
@@ -162,6 +163,35 @@ func (s *Session) facade() (lock.Backend, error) {
 		return nil, failure.New(failure.Usage, err.Error(), "name the façade by a URL such as http://127.0.0.1:8080")
 	}
 	return backend, nil
+}
+
+// Server returns the URL of the façade or of the API server, which keeps apart what is about locks of
+// several clusters.
+func (s *Session) Server() (string, error) {
+	switch {
+	case s.UsesFacade():
+		return s.server, nil
+	case s.options.Cluster != nil:
+		return "", nil
+	}
+	config, err := s.RESTConfig()
+	if err != nil {
+		return "", err
+	}
+	return config.Host, nil
+}
+
+// FacadeHTTP returns a client that trusts the façade as the flags say. It sends no token.
+func (s *Session) FacadeHTTP() (*http.Client, error) {
+	config := rest.TLSClientConfig{CAFile: *s.config.CAFile, ServerName: *s.config.TLSServerName, Insecure: *s.config.Insecure}
+	if config.CAFile == "" && !config.Insecure && exists(projectedAuthorityFile) {
+		config.CAFile = projectedAuthorityFile
+	}
+	transport, err := rest.TransportFor(&rest.Config{Host: s.server, TLSClientConfig: config})
+	if err != nil {
+		return nil, failure.Usagef("the connection to the façade: %v", err)
+	}
+	return &http.Client{Transport: s.serverTime.RoundTripper(transport)}, nil
 }
 
 // facadeTokenFile returns where the token for the façade is. Empty means nowhere.
