@@ -116,36 +116,30 @@ func TestALateWriteIsCleanedUp(t *testing.T) {
 		},
 	}
 	for title, lose := range cases {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				engine := start(t, etcd)
-				late := lose(t, etcd, engine)
-				etcd.inject(faults{})
-				pass(500 * time.Millisecond)
-				store := etcd.Create
-				if late.ResourceVersion != "" {
-					store = func(ctx context.Context, late *v1alpha1.Lock, _ metav1.CreateOptions) (*v1alpha1.Lock, error) {
-						return etcd.Update(ctx, late, metav1.UpdateOptions{})
-					}
+		bubbles(t, title, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
+			late := lose(t, etcd, engine)
+			etcd.inject(faults{})
+			pass(500 * time.Millisecond)
+			store := etcd.Create
+			if late.ResourceVersion != "" {
+				store = func(ctx context.Context, late *v1alpha1.Lock, _ metav1.CreateOptions) (*v1alpha1.Lock, error) {
+					return etcd.Update(ctx, late, metav1.UpdateOptions{})
 				}
-				if _, err := store(t.Context(), late, metav1.CreateOptions{}); err != nil {
-					t.Fatal(err)
-				}
-				passOrphanWindow()
-				if owner := etcd.owner(name); owner == "late" {
-					t.Error("the late grant is still held")
-				}
-			})
+			}
+			if _, err := store(t.Context(), late, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			passOrphanWindow()
+			if owner := etcd.owner(name); owner == "late" {
+				t.Error("the late grant is still held")
+			}
 		})
 	}
 }
 
 // The owner acquires again while the engine still looks for its abandoned grant.
 func TestAbandonedGrantDoesNotEndALaterOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		etcd.inject(outage("create"))
 		if _, err := engine.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrUnavailable) {
 			t.Fatalf("got %v, want ErrUnavailable", err)
@@ -161,42 +155,36 @@ func TestAbandonedGrantDoesNotEndALaterOne(t *testing.T) {
 
 func TestAServerThatFailsIsUnavailableAndNotAskedWithoutPause(t *testing.T) {
 	for _, verb := range []string{"create", "delete"} {
-		t.Run(verb, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				engine := start(t, etcd)
-				if verb == "delete" {
-					mustAcquire(t, engine, "a", time.Hour)
+		bubbles(t, verb, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
+			if verb == "delete" {
+				mustAcquire(t, engine, "a", time.Hour)
+			}
+			etcd.made()
+			etcd.inject(faults{before: func(got string) error {
+				if got == verb {
+					return apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
 				}
-				etcd.made()
-				etcd.inject(faults{before: func(got string) error {
-					if got == verb {
-						return apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
-					}
-					return nil
-				}})
-				var err error
-				if verb == "create" {
-					_, err = engine.Acquire(t.Context(), "default", by("a"))
-				} else {
-					err = engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"})
-				}
-				if !errors.Is(err, lock.ErrUnavailable) {
-					t.Errorf("got %v, want ErrUnavailable", err)
-				}
-				if requests := len(etcd.made()); requests > 40 {
-					t.Errorf("%d requests to a server that does not answer", requests)
-				}
-			})
+				return nil
+			}})
+			var err error
+			if verb == "create" {
+				_, err = engine.Acquire(t.Context(), "default", by("a"))
+			} else {
+				err = engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"})
+			}
+			if !errors.Is(err, lock.ErrUnavailable) {
+				t.Errorf("got %v, want ErrUnavailable", err)
+			}
+			if requests := len(etcd.made()); requests > 40 {
+				t.Errorf("%d requests to a server that does not answer", requests)
+			}
 		})
 	}
 }
 
 // The object is deleted between the read and the write.
 func TestTakeOverOfALockThatIsReapedMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		mustAcquire(t, engine, "a", time.Second)
 		pass(time.Minute)
 		etcd.inject(faults{before: func(verb string) error {
@@ -253,9 +241,7 @@ func TestStoppingEngineEndsGrantsOfCallersThatHaveLeft(t *testing.T) {
 			t.Errorf("got %v, want context.Canceled", err)
 		}
 		stop()
-		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("a caller that has gone holds the lock as %q", owner)
-		}
+		etcd.mustBeFree(t)
 		if _, err := engine.Acquire(t.Context(), "default", by("b")); !errors.Is(err, lock.ErrUnavailable) {
 			t.Errorf("a stopped engine acquires: %v", err)
 		}

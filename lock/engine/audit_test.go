@@ -396,18 +396,16 @@ func TestAuditOfTheEngine(t *testing.T) {
 		}, []string{"Granted 1 by alice", "Released/Abandoned 1 held 0s unconfirmed"}},
 	}
 	for title, test := range cases {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				on := startAudited(t)
-				test.do(on)
-				var got []string
-				for _, record := range on.records.All() {
-					got = append(got, summary(record))
-				}
-				if diff := cmp.Diff(test.want, got); diff != "" {
-					t.Errorf("records (-want +got):\n%s", diff)
-				}
-			})
+		bubbleOf(t, title, func(t *testing.T) {
+			on := startAudited(t)
+			test.do(on)
+			var got []string
+			for _, record := range on.records.All() {
+				got = append(got, summary(record))
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("records (-want +got):\n%s", diff)
+			}
 		})
 	}
 }
@@ -422,30 +420,28 @@ func TestAuditOfAGrantThatIsRevoked(t *testing.T) {
 		"repeated by a proxy":  {answer: errRepeated, want: "Released/Abandoned 1 held 0s unconfirmed"},
 		"whose answer is lost": {answer: errLostAnswer, want: "Released/Abandoned 1 held 0s unconfirmed"},
 	} {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd, local, records := newEtcd(), &steppedClock{}, &audittest.Recorder{}
-				local.offset.Store(int64(-10 * time.Second))
-				checked := servertime.New(local)
-				on := audited{t: t, etcd: etcd, records: records, Engine: startWith(t, engine.Options{
-					Objects:  func(string) engine.Objects { return answering{Objects: etcd, local: local, clock: checked} },
-					Informer: etcd, Limits: rules.DefaultLimits(), Clock: checked, Audit: records,
-				})}
-				etcd.inject(faults{after: once("delete", test.answer)})
-				_, err := on.Acquire(t.Context(), "default", by("a"))
-				on.want(err, lock.ErrUnavailable)
-				passOrphanWindow()
-				on.untime()
-				var got []string
-				for _, record := range records.All() {
-					if record.FencingToken == 1 && record.HeldSeconds != nil {
-						got = append(got, summary(record))
-					}
+		bubbleOf(t, title, func(t *testing.T) {
+			etcd, local, records := newEtcd(), &steppedClock{}, &audittest.Recorder{}
+			local.offset.Store(int64(-10 * time.Second))
+			checked := servertime.New(local)
+			on := audited{t: t, etcd: etcd, records: records, Engine: startWith(t, engine.Options{
+				Objects:  func(string) engine.Objects { return answering{Objects: etcd, local: local, clock: checked} },
+				Informer: etcd, Limits: rules.DefaultLimits(), Clock: checked, Audit: records,
+			})}
+			etcd.inject(faults{after: once("delete", test.answer)})
+			_, err := on.Acquire(t.Context(), "default", by("a"))
+			on.want(err, lock.ErrUnavailable)
+			passOrphanWindow()
+			on.untime()
+			var got []string
+			for _, record := range records.All() {
+				if record.FencingToken == 1 && record.HeldSeconds != nil {
+					got = append(got, summary(record))
 				}
-				if diff := cmp.Diff([]string{test.want}, got); diff != "" {
-					t.Errorf("records (-want +got):\n%s", diff)
-				}
-			})
+			}
+			if diff := cmp.Diff([]string{test.want}, got); diff != "" {
+				t.Errorf("records (-want +got):\n%s", diff)
+			}
 		})
 	}
 }

@@ -115,8 +115,7 @@ func TestAForcedReleaseThatMeetsAHandOffLeavesTheNextHolderAlone(t *testing.T) {
 		etcd := newEtcd()
 		first, second := start(t, etcd), start(t, etcd)
 		acquire(t, first, by("a"))
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, first, waiting("b", time.Hour), answers)
+		answers := queued(t, first, waiting("b", time.Hour))
 		var once sync.Once
 		etcd.inject(faults{before: func(verb string) error {
 			if verb == "delete" {

@@ -72,9 +72,7 @@ func by(owner string) lock.Request {
 }
 
 func TestAcquireAndReleaseAreTwoWritesAndNoRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquired, err := engine.Acquire(t.Context(), "default", by("a"))
 		if err != nil {
 			t.Fatal(err)
@@ -82,12 +80,8 @@ func TestAcquireAndReleaseAreTwoWritesAndNoRead(t *testing.T) {
 		if token, err := acquired.FencingToken(); err != nil || token != 1 {
 			t.Errorf("fencing token %d, %v; want the revision of the create, 1", token, err)
 		}
-		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff([]string{"create", "delete"}, etcd.made()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
+		release(t, engine, "a")
+		etcd.mustMake(t, "create", "delete")
 		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrNotHeld) {
 			t.Errorf("the second release returns %v, want ErrNotHeld", err)
 		}
@@ -114,9 +108,7 @@ func TestAcquireGeneratesAnOwner(t *testing.T) {
 }
 
 func TestAcquireOfAHeldLockNamesTheHolderAndChangesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, _ *etcd, engine *engine.Engine) {
 		acquired, err := engine.Acquire(t.Context(), "default", by("a"))
 		if err != nil {
 			t.Fatal(err)
@@ -140,9 +132,7 @@ func TestAcquireOfAHeldLockNamesTheHolderAndChangesNothing(t *testing.T) {
 }
 
 func TestAcquireTakesOverOnlyAfterExpiryAndAllowance(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		first, err := engine.Acquire(t.Context(), "default", by("a"))
 		if err != nil {
 			t.Fatal(err)
@@ -157,9 +147,7 @@ func TestAcquireTakesOverOnlyAfterExpiryAndAllowance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff([]string{"create", "get", "update"}, etcd.made()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
+		etcd.mustMake(t, "create", "get", "update")
 		before, _ := first.FencingToken()
 		after, _ := second.FencingToken()
 		if second.UID != first.UID || after <= before {
@@ -172,19 +160,11 @@ func TestAcquireTakesOverOnlyAfterExpiryAndAllowance(t *testing.T) {
 }
 
 func TestReleaseAfterTheObjectWasEdited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
-		if _, err := engine.Acquire(t.Context(), "default", by("a")); err != nil {
-			t.Fatal(err)
-		}
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
+		acquire(t, engine, by("a"))
 		etcd.touch()
-		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
-			t.Fatal(err)
-		}
-		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("still held by %q", owner)
-		}
+		release(t, engine, "a")
+		etcd.mustBeFree(t)
 	})
 }
 
@@ -192,19 +172,13 @@ func TestReleaseThroughAnotherReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		first, second := start(t, etcd), start(t, etcd)
-		if _, err := first.Acquire(t.Context(), "default", by("a")); err != nil {
-			t.Fatal(err)
-		}
+		acquire(t, first, by("a"))
 		if err := second.Release(t.Context(), "default", key, lock.Proof{Owner: "b"}); !errors.Is(err, lock.ErrOwnerMismatch) {
 			t.Errorf("another owner: got %v, want ErrOwnerMismatch", err)
 		}
-		if err := second.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
-			t.Fatal(err)
-		}
+		release(t, second, "a")
 		// The first replica still remembers the grant; its delete must hit nothing else.
-		if _, err := second.Acquire(t.Context(), "default", by("a")); err != nil {
-			t.Fatal(err)
-		}
+		acquire(t, second, by("a"))
 		if err := first.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
 			t.Errorf("release of a later grant of the same owner: %v", err)
 		}
@@ -212,12 +186,8 @@ func TestReleaseThroughAnotherReplica(t *testing.T) {
 }
 
 func TestReleaseOfAnExpiredLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
-		if _, err := engine.Acquire(t.Context(), "default", by("a")); err != nil {
-			t.Fatal(err)
-		}
+	bubble(t, func(t *testing.T, _ *etcd, engine *engine.Engine) {
+		acquire(t, engine, by("a"))
 		pass(30 * time.Second)
 		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrNotHeld) {
 			t.Errorf("got %v, want ErrNotHeld", err)
@@ -229,15 +199,11 @@ func TestReleaseOfAnExpiredLock(t *testing.T) {
 }
 
 func TestForceRelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, _ *etcd, engine *engine.Engine) {
 		if err := engine.ForceRelease(t.Context(), "default", key, "stuck"); !errors.Is(err, lock.ErrNotHeld) {
 			t.Errorf("of nothing: got %v, want ErrNotHeld", err)
 		}
-		if _, err := engine.Acquire(t.Context(), "default", by("a")); err != nil {
-			t.Fatal(err)
-		}
+		acquire(t, engine, by("a"))
 		if err := engine.ForceRelease(t.Context(), "default", key, "stuck"); err != nil {
 			t.Fatal(err)
 		}
@@ -256,27 +222,25 @@ func TestAForcedReleaseBeginsNothingAfterItsCallerHasLeft(t *testing.T) {
 			return startAdmitted(t, &admitting{etcd: etcd, user: "worker", limits: rules.DefaultLimits()})
 		},
 	} {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				forcing, holding := startForcing(t, etcd), start(t, etcd)
-				ctx, leave := context.WithCancel(t.Context())
-				etcd.inject(faults{before: func(verb string) error {
-					if verb == "get" {
-						etcd.inject(faults{})
-						leave()
-						_, err := holding.Acquire(t.Context(), "default", by("b"))
-						return err
-					}
-					return nil
-				}})
-				if err := forcing.ForceRelease(ctx, "default", key, "stuck"); !errors.Is(err, context.Canceled) {
-					t.Errorf("got %v, want the error of the context", err)
+		bubbleOf(t, title, func(t *testing.T) {
+			etcd := newEtcd()
+			forcing, holding := startForcing(t, etcd), start(t, etcd)
+			ctx, leave := context.WithCancel(t.Context())
+			etcd.inject(faults{before: func(verb string) error {
+				if verb == "get" {
+					etcd.inject(faults{})
+					leave()
+					_, err := holding.Acquire(t.Context(), "default", by("b"))
+					return err
 				}
-				if made := etcd.made(); !slices.Equal(made, []string{"get", "create"}) || etcd.owner(name) != "b" {
-					t.Errorf("requests %v, then the lock is held by %q", made, etcd.owner(name))
-				}
-			})
+				return nil
+			}})
+			if err := forcing.ForceRelease(ctx, "default", key, "stuck"); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v, want the error of the context", err)
+			}
+			if made := etcd.made(); !slices.Equal(made, []string{"get", "create"}) || etcd.owner(name) != "b" {
+				t.Errorf("requests %v, then the lock is held by %q", made, etcd.owner(name))
+			}
 		})
 	}
 }
@@ -297,41 +261,39 @@ func TestAForcedReleaseOfAGrantLeavesTheNextOneAlone(t *testing.T) {
 		{"by a program", byProgram, []string{"get", "update", "delete"}},
 	} {
 		for _, at := range test.requests {
-			t.Run(test.title+", before the "+at, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					etcd := newEtcd()
-					forcing, holding := test.startForcing(t, etcd), start(t, etcd)
-					granted, err := holding.Acquire(t.Context(), "default", by("a"))
-					if err != nil {
-						t.Fatal(err)
+			bubbleOf(t, test.title+", before the "+at, func(t *testing.T) {
+				etcd := newEtcd()
+				forcing, holding := test.startForcing(t, etcd), start(t, etcd)
+				granted, err := holding.Acquire(t.Context(), "default", by("a"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				token, err := granted.FencingToken()
+				if err != nil {
+					t.Fatal(err)
+				}
+				next := by("b")
+				next.Wait = time.Minute
+				got := make(chan error, 1)
+				go func() {
+					_, err := holding.Acquire(t.Context(), "default", next)
+					got <- err
+				}()
+				synctest.Wait()
+				etcd.inject(faults{before: func(verb string) error {
+					if verb != at {
+						return nil
 					}
-					token, err := granted.FencingToken()
-					if err != nil {
-						t.Fatal(err)
-					}
-					next := by("b")
-					next.Wait = time.Minute
-					got := make(chan error, 1)
-					go func() {
-						_, err := holding.Acquire(t.Context(), "default", next)
-						got <- err
-					}()
-					synctest.Wait()
-					etcd.inject(faults{before: func(verb string) error {
-						if verb != at {
-							return nil
-						}
-						etcd.inject(faults{})
-						return holding.Release(t.Context(), "default", key, lock.Proof{Owner: "a"})
-					}})
-					err = forcing.ForceRelease(t.Context(), "default", key, "stuck", lock.Precondition{FencingToken: token})
-					if !errors.Is(err, lock.ErrOtherGrant) {
-						t.Errorf("got %v, want ErrOtherGrant", err)
-					}
-					if err := <-got; err != nil || etcd.owner(name) != "b" {
-						t.Errorf("the next caller got %v, and the lock is held by %q", err, etcd.owner(name))
-					}
-				})
+					etcd.inject(faults{})
+					return holding.Release(t.Context(), "default", key, lock.Proof{Owner: "a"})
+				}})
+				err = forcing.ForceRelease(t.Context(), "default", key, "stuck", lock.Precondition{FencingToken: token})
+				if !errors.Is(err, lock.ErrOtherGrant) {
+					t.Errorf("got %v, want ErrOtherGrant", err)
+				}
+				if err := <-got; err != nil || etcd.owner(name) != "b" {
+					t.Errorf("the next caller got %v, and the lock is held by %q", err, etcd.owner(name))
+				}
 			})
 		}
 	}
@@ -342,9 +304,7 @@ func TestAForcedReleaseThatHasGivenItsReasonIsCompleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
 		engine := startAdmitted(t, &admitting{etcd: etcd, user: "worker", limits: rules.DefaultLimits()})
-		if _, err := engine.Acquire(t.Context(), "default", by("a")); err != nil {
-			t.Fatal(err)
-		}
+		acquire(t, engine, by("a"))
 		ctx, leave := context.WithCancel(t.Context())
 		etcd.inject(faults{after: func(verb string) error {
 			if verb == "update" {
@@ -355,16 +315,12 @@ func TestAForcedReleaseThatHasGivenItsReasonIsCompleted(t *testing.T) {
 		if err := engine.ForceRelease(ctx, "default", key, "stuck"); err != nil {
 			t.Error(err)
 		}
-		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("still held by %q", owner)
-		}
+		etcd.mustBeFree(t)
 	})
 }
 
 func TestAcquireInANamespaceThatDoesNotExist(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		etcd.inject(faults{before: once("create", apierrors.NewNotFound(v1alpha1.Resource("namespaces"), "nowhere"))})
 		if _, err := engine.Acquire(t.Context(), "nowhere", by("a")); !errors.Is(err, lock.ErrInvalid) {
 			t.Errorf("got %v, want ErrInvalid", err)
@@ -391,9 +347,7 @@ func TestGrantsForgetExpiredLocks(t *testing.T) {
 	request := by("a")
 	for index := range 5000 {
 		request.Key = time.Duration(index).String()
-		if _, err := engine.Acquire(t.Context(), "default", request); err != nil {
-			t.Fatal(err)
-		}
+		acquire(t, engine, request)
 		if index == 2500 {
 			clock.Step(time.Minute)
 		}

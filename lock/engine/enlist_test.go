@@ -76,37 +76,33 @@ func TestAGrantThatItsCallerHasFoundIsNotClaimed(t *testing.T) {
 		"of a later try, and renewed":     {try: 3, isRenewed: true, isFound: true},
 		"of the last try that is counted": {try: math.MaxUint32, isFound: true},
 	} {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				former, granted := grantUntold(t, etcd, "a", time.Hour, test.try)
-				token, err := granted.FencingToken()
-				if err != nil {
-					t.Fatal(err)
+		bubbleOf(t, title, func(t *testing.T) {
+			etcd := newEtcd()
+			former, granted := grantUntold(t, etcd, "a", time.Hour, test.try)
+			token, err := granted.FencingToken()
+			if err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Second)
+			if test.isRenewed {
+				renew(t, former, "a")
+			}
+			next := start(t, etcd)
+			_, answers := enlist(t, next, identified("a", time.Hour))
+			_, behind := enlist(t, next, waiting("b", time.Hour))
+			got := <-answers
+			if test.isFound != errors.Is(got, lock.ErrFoundElsewhere) || !test.isFound && got != nil {
+				t.Errorf("the caller is told %v", got)
+			}
+			err = next.Release(t.Context(), "default", key, lock.Proof{Owner: "a", FencingToken: token})
+			if test.isFound != (err == nil) {
+				t.Errorf("release by the first grant: %v", err)
+			}
+			if test.isFound {
+				if err := <-behind; err != nil {
+					t.Error(err)
 				}
-				pass(time.Second)
-				if test.isRenewed {
-					if _, err := former.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
-						t.Fatal(err)
-					}
-				}
-				next := start(t, etcd)
-				_, answers := enlist(t, next, identified("a", time.Hour))
-				_, behind := enlist(t, next, waiting("b", time.Hour))
-				got := <-answers
-				if test.isFound != errors.Is(got, lock.ErrFoundElsewhere) || !test.isFound && got != nil {
-					t.Errorf("the caller is told %v", got)
-				}
-				err = next.Release(t.Context(), "default", key, lock.Proof{Owner: "a", FencingToken: token})
-				if test.isFound != (err == nil) {
-					t.Errorf("release by the first grant: %v", err)
-				}
-				if test.isFound {
-					if err := <-behind; err != nil {
-						t.Error(err)
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -124,41 +120,35 @@ func TestAClaimThatFailsHoldsUpNoWaiter(t *testing.T) {
 		"the API server refuses":   {refusal: apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("Lock").GroupKind(), "a", field.ErrorList{field.Invalid(field.NewPath("spec"), "a", "no")}), isTold: true},
 		"the API server is silent": {refusal: errLostAnswer},
 	} {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				next := start(t, etcd)
-				_, _ = grantUntold(t, etcd, "secret-a", 20*time.Second, 2)
-				pass(time.Second)
-				etcd.mute(true)
-				if test.meanwhile != nil {
-					test.meanwhile(etcd)
-				}
-				if test.refusal != nil {
-					etcd.inject(faults{before: once("update", test.refusal)})
-				}
-				began := time.Now()
-				_, answers := enlist(t, next, identified("secret-a", time.Hour))
-				got := <-answers
-				if took := time.Since(began); took > 2*time.Second {
-					t.Errorf("the caller is told after %v", took)
-				}
-				if test.isTold != (got != nil) {
-					t.Errorf("the caller is told %v", got)
-				}
-				if got != nil && (!errors.Is(got, lock.ErrInvalid) || strings.Contains(got.Error(), "secret-a")) {
-					t.Errorf("the caller is told %v", got)
-				}
-			})
+		bubbles(t, title, func(t *testing.T, etcd *etcd, next *engine.Engine) {
+			_, _ = grantUntold(t, etcd, "secret-a", 20*time.Second, 2)
+			pass(time.Second)
+			etcd.mute(true)
+			if test.meanwhile != nil {
+				test.meanwhile(etcd)
+			}
+			if test.refusal != nil {
+				etcd.inject(faults{before: once("update", test.refusal)})
+			}
+			began := time.Now()
+			_, answers := enlist(t, next, identified("secret-a", time.Hour))
+			got := <-answers
+			if took := time.Since(began); took > 2*time.Second {
+				t.Errorf("the caller is told after %v", took)
+			}
+			if test.isTold != (got != nil) {
+				t.Errorf("the caller is told %v", got)
+			}
+			if got != nil && (!errors.Is(got, lock.ErrInvalid) || strings.Contains(got.Error(), "secret-a")) {
+				t.Errorf("the caller is told %v", got)
+			}
 		})
 	}
 }
 
 // Owner tokens may be names. A caller of another identity has no place of the first one.
 func TestAPlaceIsOfOneIdentity(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		at := start(t, etcd)
+	bubble(t, func(t *testing.T, _ *etcd, at *engine.Engine) {
 		acquire(t, at, by("first"))
 		of := func(holder string, wait time.Duration) lock.Request {
 			request := waiting("shared", wait)
@@ -197,30 +187,28 @@ func wantInLine(t *testing.T, at *engine.Engine, want ...string) {
 // A place that comes from the former home of the line counts, also if its caller has come before it.
 func TestAKeptPlaceComesFromAnotherReplica(t *testing.T) {
 	for title, isLate := range map[string]bool{"before its caller": false, "after its caller": true} {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				at := start(t, newEtcd())
-				acquire(t, at, by("first"))
-				left := places.Place{
-					Caller: places.Caller{Lock: types.NamespacedName{Namespace: "default", Name: name}, Owner: "back", Holder: "alice"}, Since: time.Now().Add(-time.Minute),
-				}
-				other := waiting("other", time.Hour)
-				other.Holder = "bob"
-				_, _ = enlist(t, at, other)
-				if !isLate {
-					at.Keep(left)
-				}
-				back := waiting("back", time.Hour)
-				back.Holder = "alice"
-				place, _ := enlist(t, at, back)
-				if isLate {
-					at.Keep(left)
-				}
-				if !place.Since().Equal(left.Since) {
-					t.Errorf("the caller stands since %v", place.Since())
-				}
-				wantInLine(t, at, "alice", "bob")
-			})
+		bubbleOf(t, title, func(t *testing.T) {
+			at := start(t, newEtcd())
+			acquire(t, at, by("first"))
+			left := places.Place{
+				Caller: places.Caller{Lock: types.NamespacedName{Namespace: "default", Name: name}, Owner: "back", Holder: "alice"}, Since: time.Now().Add(-time.Minute),
+			}
+			other := waiting("other", time.Hour)
+			other.Holder = "bob"
+			_, _ = enlist(t, at, other)
+			if !isLate {
+				at.Keep(left)
+			}
+			back := waiting("back", time.Hour)
+			back.Holder = "alice"
+			place, _ := enlist(t, at, back)
+			if isLate {
+				at.Keep(left)
+			}
+			if !place.Since().Equal(left.Since) {
+				t.Errorf("the caller stands since %v", place.Since())
+			}
+			wantInLine(t, at, "alice", "bob")
 		})
 	}
 }
@@ -267,9 +255,7 @@ func TestGrantsThroughTheLineAreTimed(t *testing.T) {
 // An engine whose requests fail tells so, so that another one serves those that wait; after a while it may be
 // tried again.
 func TestAnEngineWhoseRequestsFailIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		at := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, at *engine.Engine) {
 		acquire(t, at, by("a"))
 		if at.HasLostTouch() {
 			t.Error("behind without a failure")
@@ -294,9 +280,7 @@ func TestAnEngineWhoseRequestsFailIsLost(t *testing.T) {
 
 // A wait that ends while the lock is claimed for it, and a claim that fails, leave no caller waiting beyond its bound.
 func TestAFailedClaimAtTheEndOfTheWaitEndsIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		next := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, next *engine.Engine) {
 		_, _ = grantUntold(t, etcd, "a", time.Hour, 1)
 		pass(time.Second)
 		_, ahead := enlist(t, next, waiting("b", time.Hour))
@@ -337,49 +321,45 @@ func TestAFailedClaimAtTheEndOfTheWaitEndsIt(t *testing.T) {
 // claim that is under way, and that of another one at the head.
 func TestAWaitEndsAtItsBoundWhileClaimsFail(t *testing.T) {
 	for name, others := range map[string]int{"of the caller with the grant": 0, "of another caller at the head": 1} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				next := start(t, etcd)
-				_, _ = grantUntold(t, etcd, "a", time.Hour, 1)
-				pass(time.Second)
-				var head engine.Place
-				var answers <-chan error
-				for range others {
-					head, answers = enlist(t, next, waiting("b", time.Hour))
+		bubbles(t, name, func(t *testing.T, etcd *etcd, next *engine.Engine) {
+			_, _ = grantUntold(t, etcd, "a", time.Hour, 1)
+			pass(time.Second)
+			var head engine.Place
+			var answers <-chan error
+			for range others {
+				head, answers = enlist(t, next, waiting("b", time.Hour))
+			}
+			reached := make(chan struct{}, 1)
+			etcd.inject(faults{before: func(verb string) error {
+				if verb != "update" {
+					return nil
 				}
-				reached := make(chan struct{}, 1)
-				etcd.inject(faults{before: func(verb string) error {
-					if verb != "update" {
-						return nil
+				select {
+				case reached <- struct{}{}:
+				default:
+				}
+				pass(100 * time.Millisecond)
+				return apierrors.NewTimeoutError("etcd does not answer", 0)
+			}})
+			claimed, told := enlist(t, next, identified("a", time.Hour))
+			if others == 0 {
+				head, answers = claimed, told
+			}
+			<-reached
+			began := time.Now()
+			if err := head.GiveUp(); err == nil {
+				select {
+				case err := <-answers:
+					if !errors.Is(err, lock.ErrTimeout) && !errors.Is(err, lock.ErrUnavailable) {
+						t.Error(err)
 					}
-					select {
-					case reached <- struct{}{}:
-					default:
-					}
-					pass(100 * time.Millisecond)
-					return apierrors.NewTimeoutError("etcd does not answer", 0)
-				}})
-				claimed, told := enlist(t, next, identified("a", time.Hour))
-				if others == 0 {
-					head, answers = claimed, told
+				case <-time.After(time.Minute):
+					t.Error("the caller is told nothing")
 				}
-				<-reached
-				began := time.Now()
-				if err := head.GiveUp(); err == nil {
-					select {
-					case err := <-answers:
-						if !errors.Is(err, lock.ErrTimeout) && !errors.Is(err, lock.ErrUnavailable) {
-							t.Error(err)
-						}
-					case <-time.After(time.Minute):
-						t.Error("the caller is told nothing")
-					}
-				}
-				if took := time.Since(began); took > lock.OperationTimeout+time.Second {
-					t.Errorf("its wait ends after %v", took)
-				}
-			})
+			}
+			if took := time.Since(began); took > lock.OperationTimeout+time.Second {
+				t.Errorf("its wait ends after %v", took)
+			}
 		})
 	}
 }

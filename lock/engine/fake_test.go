@@ -9,8 +9,10 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -420,5 +422,74 @@ func mustRelease(t *testing.T, held *lock.Held) {
 	t.Helper()
 	if err := held.Release(context.WithoutCancel(t.Context())); err != nil {
 		t.Error(err)
+	}
+}
+
+// bubble runs a test with an engine in a bubble of its own.
+func bubble(t *testing.T, run func(*testing.T, *etcd, *engine.Engine)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		etcd := newEtcd()
+		run(t, etcd, start(t, etcd))
+	})
+}
+
+// bubbles is bubble for one of several cases.
+func bubbles(t *testing.T, title string, run func(*testing.T, *etcd, *engine.Engine)) {
+	t.Helper()
+	t.Run(title, func(t *testing.T) { bubble(t, run) })
+}
+
+// bubbleOf is bubbles without an engine.
+func bubbleOf(t *testing.T, title string, run func(*testing.T)) {
+	t.Helper()
+	t.Run(title, func(t *testing.T) { synctest.Test(t, run) })
+}
+
+// failing returns a hook that fails the requests of a verb.
+func failing(verb string, err error) func(string) error {
+	return func(got string) error {
+		if got == verb {
+			return err
+		}
+		return nil
+	}
+}
+
+// mustMake checks the requests since the last look.
+func (e *etcd) mustMake(t *testing.T, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, e.made()); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+func (e *etcd) mustBeFree(t *testing.T) {
+	t.Helper()
+	if owner := e.owner(name); owner != "" {
+		t.Errorf("%q holds the lock", owner)
+	}
+}
+
+func renew(t *testing.T, engine *engine.Engine, owner string) {
+	t.Helper()
+	if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: owner}, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// queued lets a caller wait, and returns where its answer comes.
+func queued(t *testing.T, engine *engine.Engine, request lock.Request) chan answer {
+	t.Helper()
+	answers := make(chan answer, 1)
+	queueUp(t.Context(), t, engine, request, answers)
+	return answers
+}
+
+// mustGet waits for the lock of a caller.
+func mustGet(t *testing.T, answers <-chan answer) {
+	t.Helper()
+	if got := <-answers; got.err != nil {
+		t.Fatal(got.err)
 	}
 }

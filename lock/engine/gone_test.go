@@ -47,46 +47,37 @@ func TestWhateverFindsALockGoneTellsThoseWhoWait(t *testing.T) {
 		}},
 	}
 	for title, test := range cases {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				here := start(t, etcd)
-				granting := here
-				if test.isElsewhere {
-					granting = start(t, etcd)
-				}
-				acquire(t, granting, by("a"))
-				answers := make(chan answer, 1)
-				queueUp(t.Context(), t, here, waiting("b", time.Hour), answers)
-				etcd.mute(true)
-				etcd.remove()
-				isLost := strings.HasSuffix(title, "that is lost")
-				if isLost {
-					etcd.inject(faults{before: once("update", errLostAnswer)})
-				}
-				begun := time.Now()
-				err := test.finds(t.Context(), here)
-				// The one that waits may have the lock before a renewal looks, and a release that is lost may have ended it.
-				if !errors.Is(err, lock.ErrNotHeld) && !errors.Is(err, lock.ErrOwnerMismatch) && (err != nil || !isLost) {
-					t.Errorf("got %v, want ErrNotHeld", err)
-				}
-				if got := <-answers; got.err != nil {
-					t.Fatal(got.err)
-				}
-				if took := time.Since(begun); took > 500*time.Millisecond || took > 100*time.Millisecond && !isLost {
-					t.Errorf("acquired %v after the answer", took)
-				}
-				passOrphanWindow()
-			})
+		bubbles(t, title, func(t *testing.T, etcd *etcd, here *engine.Engine) {
+			granting := here
+			if test.isElsewhere {
+				granting = start(t, etcd)
+			}
+			acquire(t, granting, by("a"))
+			answers := queued(t, here, waiting("b", time.Hour))
+			etcd.mute(true)
+			etcd.remove()
+			isLost := strings.HasSuffix(title, "that is lost")
+			if isLost {
+				etcd.inject(faults{before: once("update", errLostAnswer)})
+			}
+			begun := time.Now()
+			err := test.finds(t.Context(), here)
+			// The one that waits may have the lock before a renewal looks, and a release that is lost may have ended it.
+			if !errors.Is(err, lock.ErrNotHeld) && !errors.Is(err, lock.ErrOwnerMismatch) && (err != nil || !isLost) {
+				t.Errorf("got %v, want ErrNotHeld", err)
+			}
+			mustGet(t, answers)
+			if took := time.Since(begun); took > 500*time.Millisecond || took > 100*time.Millisecond && !isLost {
+				t.Errorf("acquired %v after the answer", took)
+			}
+			passOrphanWindow()
 		})
 	}
 }
 
 // A delete may find nothing, and a queue may begin meanwhile that goes by the grant.
 func TestADeleteThatFindsNothingTellsThoseWhoHaveCome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		here := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, here *engine.Engine) {
 		acquire(t, here, by("a"))
 		answers := make(chan answer, 1)
 		etcd.inject(faults{before: func(verb string) error {
@@ -119,20 +110,16 @@ func TestAGrantThatIsFoundGoneIsForgotten(t *testing.T) {
 			return err
 		},
 	} {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				here := start(t, etcd)
-				acquire(t, here, by("a"))
-				etcd.mute(true)
-				etcd.remove()
-				if err := finds(t.Context(), here); !errors.Is(err, lock.ErrNotHeld) {
-					t.Errorf("got %v, want ErrNotHeld", err)
-				}
-				if known := here.KnownGrants(); known != 0 {
-					t.Errorf("%d grants are known", known)
-				}
-			})
+		bubbles(t, title, func(t *testing.T, etcd *etcd, here *engine.Engine) {
+			acquire(t, here, by("a"))
+			etcd.mute(true)
+			etcd.remove()
+			if err := finds(t.Context(), here); !errors.Is(err, lock.ErrNotHeld) {
+				t.Errorf("got %v, want ErrNotHeld", err)
+			}
+			if known := here.KnownGrants(); known != 0 {
+				t.Errorf("%d grants are known", known)
+			}
 		})
 	}
 }
@@ -150,8 +137,7 @@ func TestAHandOffThatFindsAnotherHolderTellsThoseWhoWait(t *testing.T) {
 		etcd := newEtcd()
 		here, elsewhere := start(t, etcd), start(t, etcd)
 		acquire(t, here, by("a"))
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, here, waiting("b", 300*time.Millisecond), answers)
+		answers := queued(t, here, waiting("b", 300*time.Millisecond))
 		etcd.mute(true)
 		etcd.remove()
 		acquire(t, elsewhere, carol())

@@ -21,41 +21,26 @@ func TestAHandOffWhoseAnswerIsLost(t *testing.T) {
 		"and it did not":     {before: once("update", errLostAnswer)},
 	}
 	for title, fault := range cases {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				engine := start(t, etcd)
-				acquire(t, engine, by("a"))
-				answers := make(chan answer, 1)
-				queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
-				etcd.inject(fault)
-				release(t, engine, "a")
-				if got := <-answers; got.err != nil {
-					t.Fatal(got.err)
-				}
-				if owner := etcd.owner(name); owner != "b" {
-					t.Errorf("%q holds the lock, want b", owner)
-				}
-				release(t, engine, "b")
-			})
+		bubbles(t, title, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
+			acquire(t, engine, by("a"))
+			answers := queued(t, engine, waiting("b", time.Hour))
+			etcd.inject(fault)
+			release(t, engine, "a")
+			mustGet(t, answers)
+			if owner := etcd.owner(name); owner != "b" {
+				t.Errorf("%q holds the lock, want b", owner)
+			}
+			release(t, engine, "b")
 		})
 	}
 }
 
 // The write may happen after both callers have given up on it.
 func TestAHandOffInAnOutageEndsBothGrants(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquire(t, engine, by("a"))
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, engine, waiting("b", 2*time.Second), answers)
-		etcd.inject(faults{after: always(errLostAnswer), before: func(verb string) error {
-			if verb == "get" {
-				return errLostAnswer
-			}
-			return nil
-		}})
+		answers := queued(t, engine, waiting("b", 2*time.Second))
+		etcd.inject(faults{after: always(errLostAnswer), before: failing("get", errLostAnswer)})
 		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
 			t.Errorf("the release returns %v, want ErrUnavailable", err)
 		}
@@ -64,24 +49,17 @@ func TestAHandOffInAnOutageEndsBothGrants(t *testing.T) {
 		}
 		etcd.inject(faults{})
 		pass(10 * time.Second)
-		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("%q still holds the lock by the unanswered write", owner)
-		}
+		etcd.mustBeFree(t)
 	})
 }
 
 func TestAHandOffOfALockThatWasWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquire(t, engine, by("a"))
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		answers := queued(t, engine, waiting("b", time.Hour))
 		etcd.touch()
 		release(t, engine, "a")
-		if got := <-answers; got.err != nil {
-			t.Fatal(got.err)
-		}
+		mustGet(t, answers)
 	})
 }
 
@@ -119,42 +97,38 @@ func TestAGrantToACallerThatHasLeftEndsAfterAnOutage(t *testing.T) {
 		"when it cannot be handed off":  {others: 1, broken: "update"},
 	}
 	for title, test := range cases {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				engine := start(t, etcd)
-				acquire(t, engine, by("a"))
-				answers := make(chan answer, 2)
-				ctx, cancel := context.WithCancel(t.Context())
-				queueUp(ctx, t, engine, waiting("gone", time.Hour), answers)
-				for range test.others {
-					queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
-				}
-				isFirst := true
-				etcd.inject(faults{
-					before: func(verb string) error {
-						if verb == test.broken && !isFirst {
-							return errRefused
-						}
-						return nil
-					},
-					after: func(string) error {
-						if isFirst {
-							isFirst = false
-							cancel()
-							pass(time.Millisecond)
-						}
-						return nil
-					},
-				})
-				release(t, engine, "a")
-				pass(time.Second)
-				etcd.inject(faults{})
-				pass(9 * time.Second)
-				if owner := etcd.owner(name); owner == "gone" {
-					t.Errorf("%q still holds the lock", owner)
-				}
+		bubbles(t, title, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
+			acquire(t, engine, by("a"))
+			answers := make(chan answer, 2)
+			ctx, cancel := context.WithCancel(t.Context())
+			queueUp(ctx, t, engine, waiting("gone", time.Hour), answers)
+			for range test.others {
+				queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+			}
+			isFirst := true
+			etcd.inject(faults{
+				before: func(verb string) error {
+					if verb == test.broken && !isFirst {
+						return errRefused
+					}
+					return nil
+				},
+				after: func(string) error {
+					if isFirst {
+						isFirst = false
+						cancel()
+						pass(time.Millisecond)
+					}
+					return nil
+				},
 			})
+			release(t, engine, "a")
+			pass(time.Second)
+			etcd.inject(faults{})
+			pass(9 * time.Second)
+			if owner := etcd.owner(name); owner == "gone" {
+				t.Errorf("%q still holds the lock", owner)
+			}
 		})
 	}
 }
@@ -162,51 +136,43 @@ func TestAGrantToACallerThatHasLeftEndsAfterAnOutage(t *testing.T) {
 // The hand-off happened, and its grant has ended before the next read.
 func TestAReleaseToAWaiterThatHasLeft(t *testing.T) {
 	for title, next := range map[string]string{"and the lock is free": "", "and another holder has the lock": "c"} {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				engine, other := start(t, etcd), start(t, etcd)
-				acquire(t, engine, by("a"))
-				answers := make(chan answer, 1)
-				queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
-				etcd.mute(true)
-				isFirst := true
-				etcd.inject(faults{after: func(verb string) error {
-					if verb != "update" || !isFirst {
-						return nil
-					}
-					isFirst = false
-					etcd.remove()
-					if next != "" {
-						acquire(t, other, by(next))
-					}
-					return errLostAnswer
-				}})
-				if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
-					t.Errorf("the release, which happened, returns %v", err)
+		bubbleOf(t, title, func(t *testing.T) {
+			etcd := newEtcd()
+			engine, other := start(t, etcd), start(t, etcd)
+			acquire(t, engine, by("a"))
+			answers := queued(t, engine, waiting("b", time.Hour))
+			etcd.mute(true)
+			isFirst := true
+			etcd.inject(faults{after: func(verb string) error {
+				if verb != "update" || !isFirst {
+					return nil
 				}
-				etcd.inject(faults{})
-				etcd.mute(false)
+				isFirst = false
+				etcd.remove()
 				if next != "" {
-					release(t, other, next)
+					acquire(t, other, by(next))
 				}
-				if got := <-answers; got.err != nil {
-					t.Error(got.err)
-				}
-			})
+				return errLostAnswer
+			}})
+			if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
+				t.Errorf("the release, which happened, returns %v", err)
+			}
+			etcd.inject(faults{})
+			etcd.mute(false)
+			if next != "" {
+				release(t, other, next)
+			}
+			mustGet(t, answers)
 		})
 	}
 }
 
 // After a failed hand-off no write is under way: there is no outcome to wait for.
 func TestAnOverdueWaitEndsAfterAFailedHandOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquire(t, engine, by("a"))
 		began := time.Now()
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, engine, waiting("b", time.Second), answers)
+		answers := queued(t, engine, waiting("b", time.Second))
 		etcd.inject(faults{before: always(errLostAnswer)})
 		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
 			t.Fatalf("release: got %v, want ErrUnavailable", err)
@@ -226,12 +192,9 @@ func TestAnOverdueWaitEndsAfterAFailedHandOff(t *testing.T) {
 
 // A waiter that the API server refuses has to be told so, also if its wait ends during the hand-off.
 func TestAnOverdueWaitEndsWithTheRefusalOfItsHandOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquire(t, engine, by("a"))
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, engine, waiting("b", time.Second), answers)
+		answers := queued(t, engine, waiting("b", time.Second))
 		etcd.inject(faults{before: func(verb string) error {
 			if verb == "delete" {
 				return nil
@@ -252,8 +215,7 @@ func TestAWaiterKeepsWaitingAfterAFailedHandOff(t *testing.T) {
 		etcd := newEtcd()
 		engine := startWith(t, engine.Options{Objects: etcd.locks, Limits: rules.DefaultLimits()})
 		acquire(t, engine, by("a"))
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		answers := queued(t, engine, waiting("b", time.Hour))
 		etcd.inject(faults{before: func(verb string) error {
 			if verb == "update" {
 				pass(1500 * time.Millisecond) // longer than until the next look
@@ -264,9 +226,7 @@ func TestAWaiterKeepsWaitingAfterAFailedHandOff(t *testing.T) {
 		}})
 		release(t, engine, "a")
 		began := time.Now()
-		if got := <-answers; got.err != nil {
-			t.Fatal(got.err)
-		}
+		mustGet(t, answers)
 		if took := time.Since(began); took > 2*time.Second {
 			t.Errorf("acquired %v after the release", took)
 		}

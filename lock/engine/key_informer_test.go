@@ -139,8 +139,7 @@ func TestALockThatIsNoLongerWatchedIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		informer, direct, other := startWithKeys(t)
 		acquire(t, other, by("holder"))
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, direct, waiting("a", time.Hour), answers)
+		answers := queued(t, direct, waiting("a", time.Hour))
 		pass(10 * time.Second)
 		informer.mute(true)
 		informer.handler.OnForget(types.NamespacedName{Namespace: "default", Name: name})

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
 )
 
 // slowly delays the answer to the first write of a verb beyond the ttl, as in a process that is stopped or
@@ -37,39 +37,35 @@ func wantNext(t *testing.T, answers <-chan answer, owner string, last int64) int
 // A caller that waits is told that its grant is over before it could have it. The next one need not wait for the allowance.
 func TestAGrantOfAWaiterThatLapsesIsEnded(t *testing.T) {
 	for _, verb := range []string{"create", "update"} {
-		t.Run(verb, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				engine := start(t, etcd)
-				isHandOff := verb == "update"
-				if isHandOff {
-					acquire(t, engine, by("a"))
-				}
-				etcd.inject(slowly(verb))
-				lapsed, next := make(chan answer, 1), make(chan answer, 1)
-				queueUp(t.Context(), t, engine, waiting("b", time.Hour), lapsed)
-				queueUp(t.Context(), t, engine, waiting("c", time.Hour), next)
-				if isHandOff {
-					release(t, engine, "a")
-				}
-				if got := <-lapsed; !errors.Is(got.err, lock.ErrUnavailable) || errors.Is(got.err, lock.ErrInvalid) {
-					t.Errorf("got %v, want ErrUnavailable", got.err)
-				}
-				began := time.Now()
-				wantNext(t, next, "c", 1)
-				if took := time.Since(began); took > 100*time.Millisecond {
-					t.Errorf("the next one has it after %v", took)
-				}
-				// Its place is kept.
-				again := make(chan answer, 2)
-				queueUp(t.Context(), t, engine, waiting("d", time.Hour), again)
-				queueUp(t.Context(), t, engine, waiting("b", time.Hour), again)
-				release(t, engine, "c")
-				token := wantNext(t, again, "b", 1)
-				release(t, engine, "b")
-				wantNext(t, again, "d", token)
-				release(t, engine, "d")
-			})
+		bubbles(t, verb, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
+			isHandOff := verb == "update"
+			if isHandOff {
+				acquire(t, engine, by("a"))
+			}
+			etcd.inject(slowly(verb))
+			lapsed, next := make(chan answer, 1), make(chan answer, 1)
+			queueUp(t.Context(), t, engine, waiting("b", time.Hour), lapsed)
+			queueUp(t.Context(), t, engine, waiting("c", time.Hour), next)
+			if isHandOff {
+				release(t, engine, "a")
+			}
+			if got := <-lapsed; !errors.Is(got.err, lock.ErrUnavailable) || errors.Is(got.err, lock.ErrInvalid) {
+				t.Errorf("got %v, want ErrUnavailable", got.err)
+			}
+			began := time.Now()
+			wantNext(t, next, "c", 1)
+			if took := time.Since(began); took > 100*time.Millisecond {
+				t.Errorf("the next one has it after %v", took)
+			}
+			// Its place is kept.
+			again := make(chan answer, 2)
+			queueUp(t.Context(), t, engine, waiting("d", time.Hour), again)
+			queueUp(t.Context(), t, engine, waiting("b", time.Hour), again)
+			release(t, engine, "c")
+			token := wantNext(t, again, "b", 1)
+			release(t, engine, "b")
+			wantNext(t, again, "d", token)
+			release(t, engine, "d")
 		})
 	}
 }
@@ -77,27 +73,23 @@ func TestAGrantOfAWaiterThatLapsesIsEnded(t *testing.T) {
 // A ttl that no answer can keep is the mistake of the caller, also of one that waits.
 func TestAWaitWithATTLThatNoAnswerKeeps(t *testing.T) {
 	for title, isAdmitted := range map[string]bool{"stamped by the engine": false, "stamped by admission": true} {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				behind := newAdmitting()
-				engine := start(t, behind.etcd)
-				if isAdmitted {
-					engine = startAdmitted(t, behind)
-				}
-				behind.inject(faults{after: func(string) error {
-					pass(5 * time.Millisecond)
-					return nil
-				}})
-				hopeless := waiting("a", 30*time.Second)
-				hopeless.TTL = time.Millisecond
-				if _, err := engine.Acquire(t.Context(), "default", hopeless); !errors.Is(err, lock.ErrInvalid) {
-					t.Errorf("got %v, want ErrInvalid", err)
-				}
-				pass(10 * time.Millisecond)
-				if owner := behind.owner(name); owner != "" {
-					t.Errorf("the lapsed grant of %q is left", owner)
-				}
-			})
+		bubbleOf(t, title, func(t *testing.T) {
+			behind := newAdmitting()
+			engine := start(t, behind.etcd)
+			if isAdmitted {
+				engine = startAdmitted(t, behind)
+			}
+			behind.inject(faults{after: func(string) error {
+				pass(5 * time.Millisecond)
+				return nil
+			}})
+			hopeless := waiting("a", 30*time.Second)
+			hopeless.TTL = time.Millisecond
+			if _, err := engine.Acquire(t.Context(), "default", hopeless); !errors.Is(err, lock.ErrInvalid) {
+				t.Errorf("got %v, want ErrInvalid", err)
+			}
+			pass(10 * time.Millisecond)
+			behind.mustBeFree(t)
 		})
 	}
 }
@@ -105,9 +97,7 @@ func TestAWaitWithATTLThatNoAnswerKeeps(t *testing.T) {
 // A caller that does not wait would try for ever with a ttl that no answer can keep, and is told so. With a longer one, it is
 // the API server that is slow.
 func TestAGrantThatLapsesBeforeItsAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		etcd.inject(faults{after: func(verb string) error {
 			if verb == "create" {
 				pass(1500 * time.Millisecond)
@@ -126,18 +116,14 @@ func TestAGrantThatLapsesBeforeItsAnswer(t *testing.T) {
 			if invalid, ok := errors.AsType[*lock.InvalidError](err); ok && invalid.Problems[0].Field != "spec.ttl" {
 				t.Errorf("ttl %s: %v", ttl, err)
 			}
-			if owner := etcd.owner(name); owner != "" {
-				t.Errorf("ttl %s: the grant of %q is left", ttl, owner)
-			}
+			etcd.mustBeFree(t)
 		}
 	})
 }
 
 // The caller whose grant lapsed has left. The next waiter need not wait for the skew allowance.
 func TestALapsedGrantOfACallerThatHasLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquire(t, engine, by("a"))
 		answers := make(chan answer, 2)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -163,9 +149,7 @@ func TestALapsedGrantOfACallerThatHasLeft(t *testing.T) {
 
 // A holder is not told that it has a lock which has ended, such as by a ttl of a millisecond.
 func TestARenewalThatExpiresBeforeItsAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		request := by("a")
 		request.TTL = time.Hour
 		acquire(t, engine, request)

@@ -28,26 +28,24 @@ func TestAReleaseInConflictEndsNoLaterGrant(t *testing.T) {
 			return err
 		},
 	} {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				here, there := start(t, etcd), start(t, etcd)
-				acquire(t, here, by("a"))
-				pass(time.Second)
-				etcd.mute(true)
-				etcd.remove()
-				later := acquire(t, there, by("a"))
-				if err := call(t.Context(), here); !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNotHeld) {
-					t.Errorf("got %v, want ErrUnavailable", err)
-				}
-				got, err := there.Get(t.Context(), "default", key)
-				if err != nil || got.ResourceVersion != later.ResourceVersion {
-					t.Errorf("the later grant has changed: %v", err)
-				}
-				if err := call(t.Context(), here); err != nil {
-					t.Errorf("again: %v", err)
-				}
-			})
+		bubbleOf(t, title, func(t *testing.T) {
+			etcd := newEtcd()
+			here, there := start(t, etcd), start(t, etcd)
+			acquire(t, here, by("a"))
+			pass(time.Second)
+			etcd.mute(true)
+			etcd.remove()
+			later := acquire(t, there, by("a"))
+			if err := call(t.Context(), here); !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNotHeld) {
+				t.Errorf("got %v, want ErrUnavailable", err)
+			}
+			got, err := there.Get(t.Context(), "default", key)
+			if err != nil || got.ResourceVersion != later.ResourceVersion {
+				t.Errorf("the later grant has changed: %v", err)
+			}
+			if err := call(t.Context(), here); err != nil {
+				t.Errorf("again: %v", err)
+			}
 		})
 	}
 }
@@ -69,9 +67,7 @@ func TestAReleaseAfterARenewalElsewhereIsFinished(t *testing.T) {
 		}
 		etcd.inject(faults{})
 		pass(30 * time.Second)
-		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("the lock is held by %q", owner)
-		}
+		etcd.mustBeFree(t)
 	})
 }
 
@@ -86,40 +82,38 @@ func TestALateReleaseSparesALockThatWasRenewedSinceItWasAskedFor(t *testing.T) {
 		"but not before that, through another engine":  {isAskedLater: true},
 		"but not before that, through the same engine": {isAskedLater: true, isRenewedHere: true},
 	} {
-		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				here, there := start(t, etcd), start(t, etcd)
-				acquire(t, here, by("a"))
-				caller, leave := context.WithCancel(t.Context())
-				defer leave()
-				asked := engine.ContextWithoutCaller(t.Context(), time.Now())
-				if test.isCallerKnown {
-					asked = engine.ContextWithCaller(t.Context(), caller, time.Now())
-				}
-				pass(time.Second)
-				leave()
-				renewing := there
-				if test.isRenewedHere {
-					renewing = here
-				}
-				if _, err := renewing.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 10*time.Minute); err != nil {
-					t.Fatal(err)
-				}
-				pass(time.Second)
-				holder, want := "a", lock.ErrUnavailable
-				if test.isAskedLater {
-					asked, holder, want = engine.ContextWithoutCaller(t.Context(), time.Now()), "", nil
-				}
-				etcd.inject(faults{before: once("delete", errLostAnswer)})
-				if err := here.Release(asked, "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, want) {
-					t.Errorf("got %v, want %v", err, want)
-				}
-				passOrphanWindow()
-				if owner := etcd.owner(name); owner != holder {
-					t.Errorf("the lock is held by %q", owner)
-				}
-			})
+		bubbleOf(t, what, func(t *testing.T) {
+			etcd := newEtcd()
+			here, there := start(t, etcd), start(t, etcd)
+			acquire(t, here, by("a"))
+			caller, leave := context.WithCancel(t.Context())
+			defer leave()
+			asked := engine.ContextWithoutCaller(t.Context(), time.Now())
+			if test.isCallerKnown {
+				asked = engine.ContextWithCaller(t.Context(), caller, time.Now())
+			}
+			pass(time.Second)
+			leave()
+			renewing := there
+			if test.isRenewedHere {
+				renewing = here
+			}
+			if _, err := renewing.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 10*time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Second)
+			holder, want := "a", lock.ErrUnavailable
+			if test.isAskedLater {
+				asked, holder, want = engine.ContextWithoutCaller(t.Context(), time.Now()), "", nil
+			}
+			etcd.inject(faults{before: once("delete", errLostAnswer)})
+			if err := here.Release(asked, "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, want) {
+				t.Errorf("got %v, want %v", err, want)
+			}
+			passOrphanWindow()
+			if owner := etcd.owner(name); owner != holder {
+				t.Errorf("the lock is held by %q", owner)
+			}
 		})
 	}
 }
@@ -160,33 +154,29 @@ func TestAReleaseAfterARenewalOfItsCallerIsMade(t *testing.T) {
 // engine that releases it.
 func TestAReleaseOfACallerThatHasLeftIsMade(t *testing.T) {
 	for what, isRenewed := range map[string]bool{"before, after a renewal": true, "while the lock is read": false} {
-		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd, behind := newEtcd(), &steppedClock{}
-				behind.offset.Store(int64(-400 * time.Millisecond))
-				here := startWith(t, engine.Options{Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(), Clock: behind})
-				there := start(t, etcd)
-				acquire(t, there, by("a"))
-				caller, leave := context.WithCancel(t.Context())
-				defer leave()
-				if isRenewed {
-					pass(time.Millisecond)
-					if _, err := there.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, time.Hour); err != nil {
-						t.Fatal(err)
-					}
-					leave()
+		bubbleOf(t, what, func(t *testing.T) {
+			etcd, behind := newEtcd(), &steppedClock{}
+			behind.offset.Store(int64(-400 * time.Millisecond))
+			here := startWith(t, engine.Options{Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(), Clock: behind})
+			there := start(t, etcd)
+			acquire(t, there, by("a"))
+			caller, leave := context.WithCancel(t.Context())
+			defer leave()
+			if isRenewed {
+				pass(time.Millisecond)
+				if _, err := there.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, time.Hour); err != nil {
+					t.Fatal(err)
 				}
-				etcd.inject(faults{before: func(string) error {
-					leave()
-					return nil
-				}})
-				if err := here.Release(caller, "default", key, lock.Proof{Owner: "a"}); err != nil {
-					t.Error(err)
-				}
-				if owner := etcd.owner(name); owner != "" {
-					t.Errorf("the lock is held by %q", owner)
-				}
-			})
+				leave()
+			}
+			etcd.inject(faults{before: func(string) error {
+				leave()
+				return nil
+			}})
+			if err := here.Release(caller, "default", key, lock.Proof{Owner: "a"}); err != nil {
+				t.Error(err)
+			}
+			etcd.mustBeFree(t)
 		})
 	}
 }
@@ -243,40 +233,38 @@ func TestAReleaseBeforeARenewalElsewhereIsGivenUp(t *testing.T) {
 		"whose first request is late": {isCutFor: 3 * time.Second, hangs: true, isKnown: true},
 		"with a clock that is ahead":  {isCutFor: 3 * time.Second, hangs: true, isKnown: true, ahead: 10 * time.Second},
 	} {
-		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				cut := cutOff{Objects: etcd, isCut: new(atomic.Bool), restored: make(chan struct{}), hangs: test.hangs}
-				local := &steppedClock{}
-				local.offset.Store(int64(test.ahead))
-				here := startWith(t, engine.Options{
-					Objects: func(string) engine.Objects { return cut }, Informer: etcd, Limits: rules.DefaultLimits(), Clock: local,
-				})
-				there := start(t, etcd)
-				if test.isKnown {
-					acquire(t, here, by("a"))
-				} else {
-					acquire(t, there, by("a"))
-				}
-				pass(time.Second)
-				cut.isCut.Store(true)
-				caller, leave := context.WithTimeout(t.Context(), time.Second)
-				defer leave()
-				if err := here.Release(caller, "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
-					t.Errorf("got %v, want ErrUnavailable", err)
-				}
-				pass(time.Second)
-				if _, err := there.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 10*time.Minute); err != nil {
-					t.Fatal(err)
-				}
-				pass(test.isCutFor - 2*time.Second)
-				cut.isCut.Store(false)
-				close(cut.restored)
-				pass(time.Minute)
-				if owner := etcd.owner(name); owner != "a" {
-					t.Errorf("the lock is held by %q", owner)
-				}
+		bubbleOf(t, what, func(t *testing.T) {
+			etcd := newEtcd()
+			cut := cutOff{Objects: etcd, isCut: new(atomic.Bool), restored: make(chan struct{}), hangs: test.hangs}
+			local := &steppedClock{}
+			local.offset.Store(int64(test.ahead))
+			here := startWith(t, engine.Options{
+				Objects: func(string) engine.Objects { return cut }, Informer: etcd, Limits: rules.DefaultLimits(), Clock: local,
 			})
+			there := start(t, etcd)
+			if test.isKnown {
+				acquire(t, here, by("a"))
+			} else {
+				acquire(t, there, by("a"))
+			}
+			pass(time.Second)
+			cut.isCut.Store(true)
+			caller, leave := context.WithTimeout(t.Context(), time.Second)
+			defer leave()
+			if err := here.Release(caller, "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
+				t.Errorf("got %v, want ErrUnavailable", err)
+			}
+			pass(time.Second)
+			if _, err := there.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 10*time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			pass(test.isCutFor - 2*time.Second)
+			cut.isCut.Store(false)
+			close(cut.restored)
+			pass(time.Minute)
+			if owner := etcd.owner(name); owner != "a" {
+				t.Errorf("the lock is held by %q", owner)
+			}
 		})
 	}
 }

@@ -18,9 +18,7 @@ import (
 )
 
 func TestAConditionalRenewalAndReleaseAreOneWriteEach(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		running := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, running *engine.Engine) {
 		granted := acquire(t, running, by("a"))
 		fencing, err := granted.FencingToken()
 		if err != nil {
@@ -34,17 +32,13 @@ func TestAConditionalRenewalAndReleaseAreOneWriteEach(t *testing.T) {
 		if err := running.Release(t.Context(), "default", key, lock.Proof{Owner: "a", FencingToken: fencing, ResourceVersion: renewed.ResourceVersion}); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff([]string{"update", "delete"}, etcd.made()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
+		etcd.mustMake(t, "update", "delete")
 	})
 }
 
 // The condition is that of the write: a change that the engine has not seen fails it.
 func TestAConditionalWriteThatLosesARace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		running := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, running *engine.Engine) {
 		granted := acquire(t, running, by("a"))
 		proof := lock.Proof{Owner: "a", ResourceVersion: granted.ResourceVersion}
 		pass(time.Second)
@@ -64,17 +58,13 @@ func TestAConditionalWriteThatLosesARace(t *testing.T) {
 
 func TestAConditionalRenewalWhoseAnswerIsLost(t *testing.T) {
 	for title, fault := range map[string]faults{"though it happened": {after: once("update", errLostAnswer)}, "and it did not": {before: once("update", errLostAnswer)}} {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				running := start(t, etcd)
-				granted := acquire(t, running, by("a"))
-				pass(time.Second)
-				etcd.inject(fault)
-				if _, err := running.Renew(t.Context(), "default", key, lock.Proof{Owner: "a", ResourceVersion: granted.ResourceVersion}, 0); err != nil {
-					t.Error(err)
-				}
-			})
+		bubbles(t, title, func(t *testing.T, etcd *etcd, running *engine.Engine) {
+			granted := acquire(t, running, by("a"))
+			pass(time.Second)
+			etcd.inject(fault)
+			if _, err := running.Renew(t.Context(), "default", key, lock.Proof{Owner: "a", ResourceVersion: granted.ResourceVersion}, 0); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }
@@ -135,9 +125,7 @@ func testPagesThatFail(t *testing.T, etcd *etcd, running *engine.Engine, next st
 }
 
 func TestPagesOfALargeNamespace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		running := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, running *engine.Engine) {
 		var want []string
 		for i := range 1300 {
 			request := by("a")
@@ -172,9 +160,7 @@ func TestPagesOfALargeNamespace(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		// Two chunks find the first page; each of the two others reads the second chunk again.
-		if diff := cmp.Diff([]string{"list", "list", "list", "list"}, etcd.made()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
+		etcd.mustMake(t, "list", "list", "list", "list")
 		page, err := running.ListPage(t.Context(), "default", lock.PageRequest{Limit: 100})
 		if err != nil || len(page.Locks) != 100 || page.Continue == "" || len(etcd.made()) != 2 {
 			t.Errorf("%d locks, %q, %v", len(page.Locks), page.Continue, err) // One lock has expired, so one more list fills the page.

@@ -43,9 +43,7 @@ func TestListReturnsHeldLocks(t *testing.T) {
 }
 
 func TestWatchSendsTheLatestState(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		ctx, cancel := context.WithCancel(t.Context())
 		changes, err := engine.Watch(ctx, "default", key)
 		if err != nil {
@@ -55,9 +53,7 @@ func TestWatchSendsTheLatestState(t *testing.T) {
 			t.Errorf("first %+v, want a free lock", first)
 		}
 		acquire(t, engine, by("a"))
-		if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
-			t.Fatal(err)
-		}
+		renew(t, engine, "a")
 		if change := <-changes; change.IsGone || change.Lock.ResourceVersion != etcd.version(name) {
 			t.Errorf("got %+v, want the renewed lock", change)
 		}
@@ -108,14 +104,11 @@ func TestWaitersReadTheLockWithoutAnInformer(t *testing.T) {
 		engine := startWith(t, engine.Options{Objects: etcd.locks, Limits: rules.DefaultLimits()})
 		other := start(t, etcd)
 		acquire(t, other, by("a"))
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, engine, waiting("b", time.Minute), answers)
+		answers := queued(t, engine, waiting("b", time.Minute))
 		pass(10 * time.Second)
 		release(t, other, "a")
 		begin := time.Now()
-		if got := <-answers; got.err != nil {
-			t.Fatal(got.err)
-		}
+		mustGet(t, answers)
 		if waited := time.Since(begin); waited > time.Second {
 			t.Errorf("noticed after %v, want a second at most", waited)
 		}

@@ -92,12 +92,9 @@ func TestACallerThatLosesItsFirstTryHasWaited(t *testing.T) {
 		engine, registry := startObserved(t, etcd)
 		etcd.mute(true)
 		acquire(t, start(t, etcd), by("a"))
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		answers := queued(t, engine, waiting("b", time.Hour))
 		pass(40 * time.Second)
-		if got := <-answers; got.err != nil {
-			t.Fatal(got.err)
-		}
+		mustGet(t, answers)
 		wantMetric(t, registry, &metric.AcquireDuration, map[string]string{"via": "facade", "waited": "true"}, 1)
 	})
 }
@@ -140,29 +137,26 @@ func TestAWaitOfManyCallsIsOneLongWait(t *testing.T) {
 		"under one owner token":       {func(int) string { return "b" }, calls*call + (calls-1)*pause},
 		"under another one each time": {func(call int) string { return fmt.Sprint("b", call) }, call},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				engine, registry := startObserved(t, etcd)
-				first := by("a")
-				first.TTL = time.Hour
-				acquire(t, engine, first)
-				var longest float64
-				for number := range calls {
-					answers := make(chan answer, 1)
-					queueUp(t.Context(), t, engine, waiting(test.owner(number), call), answers)
-					pass(call - time.Second)
-					longest, _ = exposition.Value(registry, &metric.LongestWait, map[string]string{"via": "facade", "namespace": "default"})
-					pass(time.Second)
-					if got := <-answers; !errors.Is(got.err, lock.ErrTimeout) {
-						t.Fatal(got.err)
-					}
-					pass(pause)
+		bubbleOf(t, name, func(t *testing.T) {
+			etcd := newEtcd()
+			engine, registry := startObserved(t, etcd)
+			first := by("a")
+			first.TTL = time.Hour
+			acquire(t, engine, first)
+			var longest float64
+			for number := range calls {
+				answers := queued(t, engine, waiting(test.owner(number), call))
+				pass(call - time.Second)
+				longest, _ = exposition.Value(registry, &metric.LongestWait, map[string]string{"via": "facade", "namespace": "default"})
+				pass(time.Second)
+				if got := <-answers; !errors.Is(got.err, lock.ErrTimeout) {
+					t.Fatal(got.err)
 				}
-				if want := (test.want - time.Second).Seconds(); longest != want {
-					t.Errorf("the longest wait is %v s, want %v", longest, want)
-				}
-			})
+				pass(pause)
+			}
+			if want := (test.want - time.Second).Seconds(); longest != want {
+				t.Errorf("the longest wait is %v s, want %v", longest, want)
+			}
 		})
 	}
 }
@@ -178,48 +172,46 @@ func TestUseOfTheLimitsOfLinesIsTold(t *testing.T) {
 		}},
 		"not limited": {engine.WaiterLimits{}, map[string]float64{"line_per_lock": 0, "line_per_namespace": 0, "line_per_caller": 0}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				registry := prometheus.NewPedanticRegistry()
-				metrics, err := enginemetrics.New(registry)
-				if err != nil {
+		bubbleOf(t, name, func(t *testing.T) {
+			registry := prometheus.NewPedanticRegistry()
+			metrics, err := enginemetrics.New(registry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			etcd := newEtcd()
+			running := startWith(t, engine.Options{Objects: etcd.locks, Limits: rules.DefaultLimits(), Informer: etcd, Waiters: test.limits})
+			for _, via := range []audit.Via{audit.Facade, audit.Controller} { // One process may have both.
+				if err := metrics.Watch(via, running.Waits); err != nil {
 					t.Fatal(err)
 				}
-				etcd := newEtcd()
-				running := startWith(t, engine.Options{Objects: etcd.locks, Limits: rules.DefaultLimits(), Informer: etcd, Waiters: test.limits})
-				for _, via := range []audit.Via{audit.Facade, audit.Controller} { // One process may have both.
-					if err := metrics.Watch(via, running.Waits); err != nil {
-						t.Fatal(err)
-					}
+			}
+			used := func(want map[string]float64) {
+				t.Helper()
+				for limit, want := range want {
+					wantMetric(t, registry, &metric.LimitUsage, map[string]string{"limit": limit}, want)
 				}
-				used := func(want map[string]float64) {
-					t.Helper()
-					for limit, want := range want {
-						wantMetric(t, registry, &metric.LimitUsage, map[string]string{"limit": limit}, want)
-					}
+			}
+			none := map[string]float64{"line_per_lock": 0, "line_per_namespace": 0, "line_per_caller": 0}
+			used(none)
+			etcd.inject(faults{before: always(errRefused)}) // So all wait.
+			ctx, leave := context.WithCancel(t.Context())
+			var callers sync.WaitGroup
+			for _, of := range []struct {
+				namespace, key, holder string
+				waiters                int
+			}{{"default", "a", "alice", 3}, {"default", "b", "bob", 1}, {"other", "a", "alice", 2}} {
+				for i := range of.waiters {
+					request := waiting(fmt.Sprint("w", i), time.Hour)
+					request.Key, request.Holder = of.key, of.holder
+					callers.Go(func() { _, _ = running.Acquire(ctx, of.namespace, request) }) // It waits until the end.
 				}
-				none := map[string]float64{"line_per_lock": 0, "line_per_namespace": 0, "line_per_caller": 0}
-				used(none)
-				etcd.inject(faults{before: always(errRefused)}) // So all wait.
-				ctx, leave := context.WithCancel(t.Context())
-				var callers sync.WaitGroup
-				for _, of := range []struct {
-					namespace, key, holder string
-					waiters                int
-				}{{"default", "a", "alice", 3}, {"default", "b", "bob", 1}, {"other", "a", "alice", 2}} {
-					for i := range of.waiters {
-						request := waiting(fmt.Sprint("w", i), time.Hour)
-						request.Key, request.Holder = of.key, of.holder
-						callers.Go(func() { _, _ = running.Acquire(ctx, of.namespace, request) }) // It waits until the end.
-					}
-				}
-				pass(time.Second)
-				used(test.want)
-				leave()
-				callers.Wait()
-				synctest.Wait()
-				used(none)
-			})
+			}
+			pass(time.Second)
+			used(test.want)
+			leave()
+			callers.Wait()
+			synctest.Wait()
+			used(none)
 		})
 	}
 }
@@ -275,8 +267,7 @@ func TestAFreeLockWithWaitersIsTold(t *testing.T) {
 			wantMetric(t, registry, &metric.FreeLockWaitedFor, map[string]string{"via": "facade"}, want)
 		}
 		acquire(t, engine, by("a"))
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		answers := queued(t, engine, waiting("b", time.Hour))
 		pass(5 * time.Second)
 		freeFor(0)
 		etcd.inject(faults{before: func(verb string) error { // The take-over does not get through.
@@ -307,12 +298,7 @@ func TestAFreeLockWithWaitersIsTold(t *testing.T) {
 
 func TestUnansweredWritesAreCountedByOutcome(t *testing.T) {
 	type outcomes map[observe.Outcome]float64
-	getIsLost := func(verb string) error {
-		if verb == "get" {
-			return errLostAnswer
-		}
-		return nil
-	}
+	getIsLost := failing("get", errLostAnswer)
 	acquired := func(t *testing.T, engine *engine.Engine) {
 		t.Helper()
 		acquire(t, engine, by("a"))
@@ -362,34 +348,32 @@ func TestUnansweredWritesAreCountedByOutcome(t *testing.T) {
 		"an acquire that is answered": {observe.Acquire, free, faults{}, acquireOnce, outcomes{}},
 	}
 	for title, test := range cases {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				engine, registry := startObserved(t, etcd)
-				test.before(t, engine)
-				pass(time.Second)
-				etcd.inject(test.fault)
-				test.do(t, engine)
-				if test.want[observe.Late] > 0 {
-					wantMetric(t, registry, &metric.UnansweredGrants, map[string]string{"via": "facade"}, 1)
+		bubbleOf(t, title, func(t *testing.T) {
+			etcd := newEtcd()
+			engine, registry := startObserved(t, etcd)
+			test.before(t, engine)
+			pass(time.Second)
+			etcd.inject(test.fault)
+			test.do(t, engine)
+			if test.want[observe.Late] > 0 {
+				wantMetric(t, registry, &metric.UnansweredGrants, map[string]string{"via": "facade"}, 1)
+			}
+			etcd.inject(faults{})
+			pass(2 * time.Minute)
+			got := outcomes{}
+			for _, outcome := range observe.AllOutcomes {
+				labels := map[string]string{"via": "facade", "operation": string(test.operation), "outcome": string(outcome)}
+				switch count, exists := exposition.Value(registry, &metric.UnansweredWrites, labels); {
+				case !exists:
+					t.Errorf("no series %v", labels)
+				case count > 0:
+					got[outcome] = count
 				}
-				etcd.inject(faults{})
-				pass(2 * time.Minute)
-				got := outcomes{}
-				for _, outcome := range observe.AllOutcomes {
-					labels := map[string]string{"via": "facade", "operation": string(test.operation), "outcome": string(outcome)}
-					switch count, exists := exposition.Value(registry, &metric.UnansweredWrites, labels); {
-					case !exists:
-						t.Errorf("no series %v", labels)
-					case count > 0:
-						got[outcome] = count
-					}
-				}
-				if diff := cmp.Diff(test.want, got); diff != "" {
-					t.Errorf("outcomes (-want +got):\n%s", diff)
-				}
-				wantMetric(t, registry, &metric.UnansweredGrants, map[string]string{"via": "facade"}, 0)
-			})
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("outcomes (-want +got):\n%s", diff)
+			}
+			wantMetric(t, registry, &metric.UnansweredGrants, map[string]string{"via": "facade"}, 0)
 		})
 	}
 }
@@ -406,9 +390,7 @@ func TestLateRenewalsAreRecordedAsSuch(t *testing.T) {
 				after = 25 * time.Second
 			}
 			pass(after)
-			if _, err := running.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
-				t.Fatal(err)
-			}
+			renew(t, running, "a")
 			all := records.All()
 			if last := all[len(all)-1]; last.Event != audit.Renewed || last.IsLate != want {
 				t.Errorf("after %s of 30 s: %+v", after, last)

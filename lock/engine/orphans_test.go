@@ -48,38 +48,34 @@ func TestALateGrantAmongThousandsThatNeverHappened(t *testing.T) {
 		"that the watch shows":         {true, time.Second},
 		"that the watch does not show": {false, others / 200 * time.Second},
 	} {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				engine := start(t, etcd)
-				requests := make([]lock.Request, others)
-				for i := range requests {
-					requests[i] = forKey(fmt.Sprintf("other-%d", i))
-				}
-				unanswered(t, etcd, engine, requests...)
-				late := unanswered(t, etcd, engine, forKey("late"))
-				etcd.inject(faults{})
-				pass(20 * time.Second)
-				etcd.made()
-				etcd.mute(!test.isShown)
-				if _, err := etcd.Create(context.Background(), late, metav1.CreateOptions{}); err != nil { //nolint:usetesting // by the API server
-					t.Fatal(err)
-				}
-				pass(test.bound)
-				if owner := etcd.owner(late.Name); owner != "" {
-					t.Errorf("%q holds its lock %s after the write that went unanswered happened", owner, test.bound)
-				}
-				pass(time.Minute)
-				if made, most := len(etcd.made()), 200*int((test.bound+time.Minute)/time.Second)+100; made > most {
-					t.Errorf("%d requests to look for %d grants, want at most 200 a second", made, others)
-				}
-				pass(5 * time.Minute)
-				etcd.made()
-				pass(time.Minute)
-				if again := len(etcd.made()); again != 0 || engine.Waits().LookedFor != 0 {
-					t.Errorf("%d requests after the window for late writes, for %d grants", again, engine.Waits().LookedFor)
-				}
-			})
+		bubbles(t, title, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
+			requests := make([]lock.Request, others)
+			for i := range requests {
+				requests[i] = forKey(fmt.Sprintf("other-%d", i))
+			}
+			unanswered(t, etcd, engine, requests...)
+			late := unanswered(t, etcd, engine, forKey("late"))
+			etcd.inject(faults{})
+			pass(20 * time.Second)
+			etcd.made()
+			etcd.mute(!test.isShown)
+			if _, err := etcd.Create(context.Background(), late, metav1.CreateOptions{}); err != nil { //nolint:usetesting // by the API server
+				t.Fatal(err)
+			}
+			pass(test.bound)
+			if owner := etcd.owner(late.Name); owner != "" {
+				t.Errorf("%q holds its lock %s after the write that went unanswered happened", owner, test.bound)
+			}
+			pass(time.Minute)
+			if made, most := len(etcd.made()), 200*int((test.bound+time.Minute)/time.Second)+100; made > most {
+				t.Errorf("%d requests to look for %d grants, want at most 200 a second", made, others)
+			}
+			pass(5 * time.Minute)
+			etcd.made()
+			pass(time.Minute)
+			if again := len(etcd.made()); again != 0 || engine.Waits().LookedFor != 0 {
+				t.Errorf("%d requests after the window for late writes, for %d grants", again, engine.Waits().LookedFor)
+			}
 		})
 	}
 }

@@ -81,30 +81,28 @@ func TestAPageOfAVersionThatIsYetToComeIsNotAskedFor(t *testing.T) {
 		"one that is yet to come":                {version: 101, hasListed: true, want: lock.ErrPageExpired, lists: []metav1.ListOptions{probe}},
 		"one that is yet to come, after a start": {version: 1 << 62, want: lock.ErrPageExpired, lists: []metav1.ListOptions{probe}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var asked []metav1.ListOptions
-				running := startWith(t, engine.Options{
-					Objects: func(string) engine.Objects { return inVersion{newEtcd(), "100", &asked} }, Limits: rules.DefaultLimits(),
-				})
-				if test.hasListed {
-					if _, err := running.ListPage(t.Context(), "default", lock.PageRequest{Limit: 5}); err != nil {
-						t.Fatal(err)
-					}
-				}
-				asked = nil
-				position, chunk := continueFrom(test.version)
-				if _, err := running.ListPage(t.Context(), "default", lock.PageRequest{Limit: 5, Continue: position}); !errors.Is(err, test.want) {
-					t.Errorf("got %v, want %v", err, test.want)
-				}
-				lists := test.lists
-				if test.want == nil {
-					lists = append(lists, metav1.ListOptions{Limit: 5, Continue: chunk})
-				}
-				if diff := cmp.Diff(lists, asked); diff != "" {
-					t.Errorf("lists (-want +got):\n%s", diff)
-				}
+		bubbleOf(t, name, func(t *testing.T) {
+			var asked []metav1.ListOptions
+			running := startWith(t, engine.Options{
+				Objects: func(string) engine.Objects { return inVersion{newEtcd(), "100", &asked} }, Limits: rules.DefaultLimits(),
 			})
+			if test.hasListed {
+				if _, err := running.ListPage(t.Context(), "default", lock.PageRequest{Limit: 5}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			asked = nil
+			position, chunk := continueFrom(test.version)
+			if _, err := running.ListPage(t.Context(), "default", lock.PageRequest{Limit: 5, Continue: position}); !errors.Is(err, test.want) {
+				t.Errorf("got %v, want %v", err, test.want)
+			}
+			lists := test.lists
+			if test.want == nil {
+				lists = append(lists, metav1.ListOptions{Limit: 5, Continue: chunk})
+			}
+			if diff := cmp.Diff(lists, asked); diff != "" {
+				t.Errorf("lists (-want +got):\n%s", diff)
+			}
 		})
 	}
 }
@@ -203,34 +201,30 @@ func TestAPageReadsNoMoreThanItMay(t *testing.T) {
 		"beside a probe":       {position: "probed", more: 1, expect: 2},
 		"a probe and no chunk": {position: "probed", more: 0, expect: 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd, lists := newEtcd(), 0
-				running := startWith(t, engine.Options{
-					Objects: func(string) engine.Objects { return endless{etcd, func() {}, &lists} }, Limits: rules.DefaultLimits(),
-				})
-				more := test.more
-				request := lock.PageRequest{Limit: 1, MayReadMore: func() bool {
-					more--
-					return more >= 0
-				}}
-				if test.position != "" {
-					request.Continue, _ = continueFrom(5)
-				}
-				page, err := running.ListPage(t.Context(), "default", request)
-				if err != nil || lists != test.expect || page.Continue == "" {
-					t.Errorf("%d lists, want %d; continue %q, %v", lists, test.expect, page.Continue, err)
-				}
+		bubbleOf(t, name, func(t *testing.T) {
+			etcd, lists := newEtcd(), 0
+			running := startWith(t, engine.Options{
+				Objects: func(string) engine.Objects { return endless{etcd, func() {}, &lists} }, Limits: rules.DefaultLimits(),
 			})
+			more := test.more
+			request := lock.PageRequest{Limit: 1, MayReadMore: func() bool {
+				more--
+				return more >= 0
+			}}
+			if test.position != "" {
+				request.Continue, _ = continueFrom(5)
+			}
+			page, err := running.ListPage(t.Context(), "default", request)
+			if err != nil || lists != test.expect || page.Continue == "" {
+				t.Errorf("%d lists, want %d; continue %q, %v", lists, test.expect, page.Continue, err)
+			}
 		})
 	}
 }
 
 // A page is in memory until its answer is sent, however large the locks are besides.
 func TestAPageKeepsOnlyWhatItTells(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		running := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, running *engine.Engine) {
 		held := acquire(t, running, by("a"))
 		held.Annotations = map[string]string{"large": strings.Repeat("a", 10<<10)}
 		held.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}

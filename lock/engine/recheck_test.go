@@ -120,19 +120,17 @@ func TestAWaiterIsServedAfterAReleaseThatItsWatchDoesNotShow(t *testing.T) {
 		"one event is lost": {fail: func(b *behind) { b.watch.losesDeletes.Store(true) }, within: 6 * time.Second},
 	}
 	for title, test := range cases {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBehind(t, nil)
-				answers := b.waitBehind(t, time.Hour)
-				test.fail(b)
-				pass(test.ahead)
-				release(t, b.healthy, "holder")
-				released := time.Now()
-				got := <-answers
-				if served := time.Since(released); got.err != nil || served > test.within {
-					t.Errorf("served after %v, %v; want it within %v", served, got.err, test.within)
-				}
-			})
+		bubbleOf(t, title, func(t *testing.T) {
+			b := newBehind(t, nil)
+			answers := b.waitBehind(t, time.Hour)
+			test.fail(b)
+			pass(test.ahead)
+			release(t, b.healthy, "holder")
+			released := time.Now()
+			got := <-answers
+			if served := time.Since(released); got.err != nil || served > test.within {
+				t.Errorf("served after %v, %v; want it within %v", served, got.err, test.within)
+			}
 		})
 	}
 }
@@ -195,9 +193,7 @@ func TestTenThousandWaitersCostTheReadsOfTheirHead(t *testing.T) {
 			t.Errorf("10,000 waiters made the requests %v in a minute, want one read in 3.75 to 5 s", made)
 		}
 		release(t, b.healthy, "holder")
-		if got := <-answers; got.err != nil {
-			t.Error(got.err)
-		}
+		mustGet(t, answers)
 	})
 }
 
@@ -213,40 +209,38 @@ func TestRechecksAreBounded(t *testing.T) {
 		"many, the watch is closed": {queues: 1000, isClosed: true, least: 200 * 19, most: 200*20 + 1},
 	}
 	for title, test := range cases {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBehind(t, nil)
-				answers := make(chan answer, test.queues)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				for i := range test.queues {
-					held, wanted := by("holder"), waiting("waiter", time.Hour)
-					held.Key, held.TTL = fmt.Sprint(i), time.Hour
-					wanted.Key = held.Key
-					acquire(t, b.healthy, held)
-					queueUp(ctx, t, b.other, wanted, answers)
-				}
-				pass(20 * time.Second) // Each new queue reads once.
-				if test.isClosed {
-					b.stream.Close()
-					b.watch.isSilent.Store(true)
-					pass(time.Second)
-				}
-				b.etcd.made()
-				pass(20 * time.Second)
-				if made := len(b.etcd.made()); made < test.least || made > test.most {
-					t.Errorf("%d reads in 20 s, want %d to %d", made, test.least, test.most)
-				}
-				last := test.queues - 1 // It has its turn as well.
-				if err := b.healthy.Release(ctx, "default", v1alpha1.FullKeyOf(fmt.Sprint(last)), lock.Proof{Owner: "holder"}); err != nil {
-					t.Fatal(err)
-				}
-				released, most := time.Now(), 6*time.Second+time.Duration(test.queues)*5*time.Millisecond
-				got := <-answers
-				if served := time.Since(released); got.err != nil || served > most {
-					t.Errorf("served after %v, %v", served, got.err)
-				}
-			})
+		bubbleOf(t, title, func(t *testing.T) {
+			b := newBehind(t, nil)
+			answers := make(chan answer, test.queues)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			for i := range test.queues {
+				held, wanted := by("holder"), waiting("waiter", time.Hour)
+				held.Key, held.TTL = fmt.Sprint(i), time.Hour
+				wanted.Key = held.Key
+				acquire(t, b.healthy, held)
+				queueUp(ctx, t, b.other, wanted, answers)
+			}
+			pass(20 * time.Second) // Each new queue reads once.
+			if test.isClosed {
+				b.stream.Close()
+				b.watch.isSilent.Store(true)
+				pass(time.Second)
+			}
+			b.etcd.made()
+			pass(20 * time.Second)
+			if made := len(b.etcd.made()); made < test.least || made > test.most {
+				t.Errorf("%d reads in 20 s, want %d to %d", made, test.least, test.most)
+			}
+			last := test.queues - 1 // It has its turn as well.
+			if err := b.healthy.Release(ctx, "default", v1alpha1.FullKeyOf(fmt.Sprint(last)), lock.Proof{Owner: "holder"}); err != nil {
+				t.Fatal(err)
+			}
+			released, most := time.Now(), 6*time.Second+time.Duration(test.queues)*5*time.Millisecond
+			got := <-answers
+			if served := time.Since(released); got.err != nil || served > most {
+				t.Errorf("served after %v, %v", served, got.err)
+			}
 		})
 	}
 }
@@ -297,17 +291,15 @@ func TestTheEndOfAWaitDoesNotClaimWhatIsUnknown(t *testing.T) {
 		"reads succeed": {func(*behind) {}, lock.ErrTimeout},
 	}
 	for title, test := range cases {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBehind(t, nil)
-				answers := b.waitBehind(t, 6*time.Second)
-				b.stream.Close()
-				test.fail(b)
-				if got := <-answers; !errors.Is(got.err, test.want) {
-					t.Errorf("got %v, want %v", got.err, test.want)
-				}
-				b.etcd.inject(faults{})
-			})
+		bubbleOf(t, title, func(t *testing.T) {
+			b := newBehind(t, nil)
+			answers := b.waitBehind(t, 6*time.Second)
+			b.stream.Close()
+			test.fail(b)
+			if got := <-answers; !errors.Is(got.err, test.want) {
+				t.Errorf("got %v, want %v", got.err, test.want)
+			}
+			b.etcd.inject(faults{})
 		})
 	}
 }

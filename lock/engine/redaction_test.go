@@ -124,60 +124,58 @@ func TestAFailedRequestShowsNoOwnerToken(t *testing.T) {
 		"anything else":              {err: says(405, metav1.StatusReasonMethodNotAllowed)},
 	}
 	for title, failure := range failures {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				behind := newAdmitting()
-				var objects engine.Objects = behind.etcd
-				if failure.isAdmitted {
-					objects = behind
-				}
-				var log strings.Builder
-				engine := startWith(t, engine.Options{
-					Objects:  func(string) engine.Objects { return objects },
-					Informer: behind, Limits: rules.DefaultLimits(), IsAdmitted: failure.isAdmitted,
-					Logger: funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}),
-				})
-				acquire(t, engine, by(owner))
-				pass(time.Second)
-				unlessGet := func(verb string) error {
-					if verb == "get" {
-						return nil
-					}
-					return failure.err
-				}
-				failed := map[string]error{}
-				fail := func(operation string, do func() error) {
-					behind.inject(faults{before: unlessGet})
-					failed[operation] = do()
-					behind.inject(faults{})
-				}
-				fail("list", func() error {
-					_, err := engine.List(t.Context(), "default", lock.Filter{Owner: owner})
-					return err
-				})
-				fail("renewal", func() error {
-					_, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: owner}, 0)
-					return err
-				})
-				fail("forced release", func() error { return engine.ForceRelease(t.Context(), "default", key, "stuck") })
-				fail("release", func() error {
-					return engine.Release(t.Context(), "default", key, lock.Proof{Owner: owner})
-				})
-				pass(2 * time.Minute)
-				fail("acquire", func() error {
-					_, err := engine.Acquire(t.Context(), "default", by(owner))
-					return err
-				})
-				for operation, err := range failed {
-					if err == nil || failure.want != nil && !errors.Is(err, failure.want) ||
-						strings.Contains(err.Error(), owner) || strings.Contains(err.Error(), url.QueryEscape(fields.EscapeValue(owner))) {
-						t.Errorf("%s: got %v", operation, err)
-					}
-				}
-				if text := log.String(); strings.Contains(text, owner) {
-					t.Errorf("logged:\n%s", text)
-				}
+		bubbleOf(t, title, func(t *testing.T) {
+			behind := newAdmitting()
+			var objects engine.Objects = behind.etcd
+			if failure.isAdmitted {
+				objects = behind
+			}
+			var log strings.Builder
+			engine := startWith(t, engine.Options{
+				Objects:  func(string) engine.Objects { return objects },
+				Informer: behind, Limits: rules.DefaultLimits(), IsAdmitted: failure.isAdmitted,
+				Logger: funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}),
 			})
+			acquire(t, engine, by(owner))
+			pass(time.Second)
+			unlessGet := func(verb string) error {
+				if verb == "get" {
+					return nil
+				}
+				return failure.err
+			}
+			failed := map[string]error{}
+			fail := func(operation string, do func() error) {
+				behind.inject(faults{before: unlessGet})
+				failed[operation] = do()
+				behind.inject(faults{})
+			}
+			fail("list", func() error {
+				_, err := engine.List(t.Context(), "default", lock.Filter{Owner: owner})
+				return err
+			})
+			fail("renewal", func() error {
+				_, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: owner}, 0)
+				return err
+			})
+			fail("forced release", func() error { return engine.ForceRelease(t.Context(), "default", key, "stuck") })
+			fail("release", func() error {
+				return engine.Release(t.Context(), "default", key, lock.Proof{Owner: owner})
+			})
+			pass(2 * time.Minute)
+			fail("acquire", func() error {
+				_, err := engine.Acquire(t.Context(), "default", by(owner))
+				return err
+			})
+			for operation, err := range failed {
+				if err == nil || failure.want != nil && !errors.Is(err, failure.want) ||
+					strings.Contains(err.Error(), owner) || strings.Contains(err.Error(), url.QueryEscape(fields.EscapeValue(owner))) {
+					t.Errorf("%s: got %v", operation, err)
+				}
+			}
+			if text := log.String(); strings.Contains(text, owner) {
+				t.Errorf("logged:\n%s", text)
+			}
 		})
 	}
 }
@@ -188,8 +186,7 @@ func TestAHandOffThatFailsShowsNoOwnerToken(t *testing.T) {
 		etcd := newEtcd()
 		engine := start(t, etcd)
 		acquire(t, engine, by(former))
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, engine, waiting(next, time.Minute), answers)
+		answers := queued(t, engine, waiting(next, time.Minute))
 		etcd.inject(faults{before: func(verb string) error {
 			if verb != "update" {
 				return nil

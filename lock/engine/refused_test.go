@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -85,41 +84,32 @@ func startLogging(t *testing.T, etcd *etcd) (*engine.Engine, *strings.Builder) {
 func TestARefusalIsNoOutage(t *testing.T) {
 	for title, test := range refusals() {
 		for _, wait := range []time.Duration{0, time.Minute} {
-			t.Run(title+" within "+wait.String(), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					etcd := newEtcd()
-					engine, log := startLogging(t, etcd)
-					etcd.inject(faults{before: func(verb string) error {
-						if verb == "create" {
-							return test.err
-						}
-						return nil
-					}})
-					began := time.Now()
-					_, err := engine.Acquire(t.Context(), "default", waiting("owner-a", wait))
-					refused, isRefused := errors.AsType[*lock.RefusedError](err)
-					if test.want == "" {
-						if isRefused || !errors.Is(err, lock.ErrUnavailable) {
-							t.Errorf("got %v, want ErrUnavailable", err)
-						}
-						return
+			bubbleOf(t, title+" within "+wait.String(), func(t *testing.T) {
+				etcd := newEtcd()
+				engine, log := startLogging(t, etcd)
+				etcd.inject(faults{before: failing("create", test.err)})
+				began := time.Now()
+				_, err := engine.Acquire(t.Context(), "default", waiting("owner-a", wait))
+				refused, isRefused := errors.AsType[*lock.RefusedError](err)
+				if test.want == "" {
+					if isRefused || !errors.Is(err, lock.ErrUnavailable) {
+						t.Errorf("got %v, want ErrUnavailable", err)
 					}
-					if !isRefused || refused.Reason != test.want || !errors.Is(err, lock.ErrRefused) || errors.Is(err, lock.ErrUnavailable) {
-						t.Errorf("got %v, want the reason %q", err, test.want)
-					}
-					if took := time.Since(began); took > 0 {
-						t.Errorf("told after %s", took)
-					}
-					// Again and again: each is one request, and all are one line in the log.
-					_, _ = engine.Acquire(t.Context(), "default", waiting("owner-b", wait))
-					pass(time.Minute)
-					if diff := cmp.Diff([]string{"create", "create"}, etcd.made()); diff != "" {
-						t.Errorf("requests (-want +got):\n%s", diff)
-					}
-					if lines := strings.Count(log.String(), "\n"); lines != 1 {
-						t.Errorf("%d lines in the log:\n%s", lines, log)
-					}
-				})
+					return
+				}
+				if !isRefused || refused.Reason != test.want || !errors.Is(err, lock.ErrRefused) || errors.Is(err, lock.ErrUnavailable) {
+					t.Errorf("got %v, want the reason %q", err, test.want)
+				}
+				if took := time.Since(began); took > 0 {
+					t.Errorf("told after %s", took)
+				}
+				// Again and again: each is one request, and all are one line in the log.
+				_, _ = engine.Acquire(t.Context(), "default", waiting("owner-b", wait))
+				pass(time.Minute)
+				etcd.mustMake(t, "create", "create")
+				if lines := strings.Count(log.String(), "\n"); lines != 1 {
+					t.Errorf("%d lines in the log:\n%s", lines, log)
+				}
 			})
 		}
 	}
@@ -179,29 +169,27 @@ func TestARefusalWithTheCodeOfALostRace(t *testing.T) {
 			},
 		}
 		for title, operation := range operations {
-			t.Run(title+" and "+string(reason), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					etcd := newEtcd()
-					engine, other := start(t, etcd), start(t, etcd)
-					if title == "a release through another replica" {
-						mustAcquire(t, other, "of another replica", time.Minute)
-					} else {
-						mustAcquire(t, engine, "a", time.Minute)
+			bubbleOf(t, title+" and "+string(reason), func(t *testing.T) {
+				etcd := newEtcd()
+				engine, other := start(t, etcd), start(t, etcd)
+				if title == "a release through another replica" {
+					mustAcquire(t, other, "of another replica", time.Minute)
+				} else {
+					mustAcquire(t, engine, "a", time.Minute)
+				}
+				etcd.inject(faults{before: func(verb string) error {
+					if verb == "get" {
+						return nil
 					}
-					etcd.inject(faults{before: func(verb string) error {
-						if verb == "get" {
-							return nil
-						}
-						return no
-					}})
-					etcd.made()
-					if err := operation(t, engine); !errors.Is(err, lock.ErrRefused) {
-						t.Errorf("got %v, want ErrRefused", err)
-					}
-					if made := etcd.made(); len(made) > 2 {
-						t.Errorf("made %v", made)
-					}
-				})
+					return no
+				}})
+				etcd.made()
+				if err := operation(t, engine); !errors.Is(err, lock.ErrRefused) {
+					t.Errorf("got %v, want ErrRefused", err)
+				}
+				if made := etcd.made(); len(made) > 2 {
+					t.Errorf("made %v", made)
+				}
 			})
 		}
 	}
@@ -209,9 +197,7 @@ func TestARefusalWithTheCodeOfALostRace(t *testing.T) {
 
 // The caller was told that nothing was done, and goes on with its lock.
 func TestARefusedReleaseIsNotCarriedOutLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		mustAcquire(t, engine, "a", time.Hour)
 		etcd.inject(faults{before: always(because(forbidden(policy+"no"), 422, metav1.StatusReasonInvalid))})
 		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrRefused) {
@@ -236,12 +222,9 @@ func TestARefusedReleaseIsNotCarriedOutLater(t *testing.T) {
 
 // A webhook may refuse the waiter, with any code; the holder may release its lock all the same.
 func TestAHandOffThatIsRefusedReleasesTheLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquire(t, engine, by("a"))
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, engine, waiting("b", time.Minute), answers)
+		answers := queued(t, engine, waiting("b", time.Minute))
 		no := denied(400, `admission webhook "x.example.com" denied the request: no`)
 		etcd.inject(faults{before: func(verb string) error {
 			if verb == "update" || verb == "create" {
@@ -253,9 +236,7 @@ func TestAHandOffThatIsRefusedReleasesTheLock(t *testing.T) {
 		if got := <-answers; !errors.Is(got.err, lock.ErrRefused) {
 			t.Errorf("the waiter got %v", got.err)
 		}
-		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("held by %q", owner)
-		}
+		etcd.mustBeFree(t)
 	})
 }
 
@@ -270,38 +251,36 @@ func TestAWaiterOutlastsAQuotaThatLags(t *testing.T) {
 		"for good":     {lag: time.Hour, want: lock.ErrRefused},
 	}
 	for title, test := range cases {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				holding, other := start(t, etcd), start(t, etcd)
-				acquire(t, holding, by("a"))
-				answers := make(chan answer, 2)
-				queueUp(t.Context(), t, other, waiting("b", time.Minute), answers)
-				queueUp(t.Context(), t, other, waiting("c", time.Minute), answers)
-				pass(10 * time.Second)
-				released := time.Now()
-				etcd.inject(faults{before: func(verb string) error {
-					if verb == "create" && time.Since(released) < test.lag {
-						return exceeded
-					}
-					return nil
-				}})
-				release(t, holding, "a")
-				etcd.made()
-				got := <-answers
-				took := time.Since(released)
-				if !errors.Is(got.err, test.want) || (got.owner != "b" && test.want == nil) || took > 2*test.lag || took > 8*time.Second {
-					t.Errorf("%s got %v after %v, want %v", got.owner, got.err, took, test.want)
+		bubbleOf(t, title, func(t *testing.T) {
+			etcd := newEtcd()
+			holding, other := start(t, etcd), start(t, etcd)
+			acquire(t, holding, by("a"))
+			answers := make(chan answer, 2)
+			queueUp(t.Context(), t, other, waiting("b", time.Minute), answers)
+			queueUp(t.Context(), t, other, waiting("c", time.Minute), answers)
+			pass(10 * time.Second)
+			released := time.Now()
+			etcd.inject(faults{before: func(verb string) error {
+				if verb == "create" && time.Since(released) < test.lag {
+					return exceeded
 				}
-				if made := len(etcd.made()); made > 20 {
-					t.Errorf("%d requests", made)
+				return nil
+			}})
+			release(t, holding, "a")
+			etcd.made()
+			got := <-answers
+			took := time.Since(released)
+			if !errors.Is(got.err, test.want) || (got.owner != "b" && test.want == nil) || took > 2*test.lag || took > 8*time.Second {
+				t.Errorf("%s got %v after %v, want %v", got.owner, got.err, took, test.want)
+			}
+			if made := len(etcd.made()); made > 20 {
+				t.Errorf("%d requests", made)
+			}
+			if test.want != nil {
+				if got = <-answers; !errors.Is(got.err, test.want) || time.Since(released) > took {
+					t.Errorf("the next got %v after %v", got.err, time.Since(released))
 				}
-				if test.want != nil {
-					if got = <-answers; !errors.Is(got.err, test.want) || time.Since(released) > took {
-						t.Errorf("the next got %v after %v", got.err, time.Since(released))
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -320,18 +299,16 @@ func TestWhatAProgramIsRefused(t *testing.T) {
 		"something, by another one's": {denied(422, `admission webhook "lock.forrst.dev.example.com" denied the request: no`), lock.ErrRefused},
 	}
 	for title, test := range cases {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				etcd.inject(faults{before: always(test.err)})
-				engine := startWith(t, engine.Options{Objects: etcd.locks, Limits: rules.DefaultLimits(), IsAdmitted: true})
-				_, err := engine.Acquire(t.Context(), "default", by("a"))
-				for _, known := range []error{lock.ErrForbidden, lock.ErrRefused, lock.ErrInvalid, lock.ErrUnavailable} {
-					if errors.Is(err, known) != errors.Is(test.want, known) {
-						t.Errorf("got %v, want %v", err, test.want)
-					}
+		bubbleOf(t, title, func(t *testing.T) {
+			etcd := newEtcd()
+			etcd.inject(faults{before: always(test.err)})
+			engine := startWith(t, engine.Options{Objects: etcd.locks, Limits: rules.DefaultLimits(), IsAdmitted: true})
+			_, err := engine.Acquire(t.Context(), "default", by("a"))
+			for _, known := range []error{lock.ErrForbidden, lock.ErrRefused, lock.ErrInvalid, lock.ErrUnavailable} {
+				if errors.Is(err, known) != errors.Is(test.want, known) {
+					t.Errorf("got %v, want %v", err, test.want)
 				}
-			})
+			}
 		})
 	}
 }

@@ -19,9 +19,7 @@ import (
 )
 
 func TestRenewIsOneWrite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquired := acquire(t, engine, by("a"))
 		for range 3 {
 			pass(10 * time.Second)
@@ -38,43 +36,31 @@ func TestRenewIsOneWrite(t *testing.T) {
 			}
 		}
 		release(t, engine, "a")
-		if diff := cmp.Diff([]string{"create", "update", "update", "update", "delete"}, etcd.made()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
+		etcd.mustMake(t, "create", "update", "update", "update", "delete")
 	})
 }
 
 func TestRenewalsKeepTheAnnotationsOfUsers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquire(t, engine, by("a"))
 		etcd.annotate("example.com/ticket", "4711")
 		for range 2 {
 			pass(10 * time.Second)
-			if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
-				t.Fatal(err)
-			}
+			renew(t, engine, "a")
 		}
 		if diff := cmp.Diff(map[string]string{"example.com/ticket": "4711"}, etcd.annotations()); diff != "" {
 			t.Errorf("annotations (-want +got):\n%s", diff)
 		}
 		// The cache does not keep them, so each renewal reads them.
-		if diff := cmp.Diff([]string{"create", "get", "update", "get", "update"}, etcd.made()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
+		etcd.mustMake(t, "create", "get", "update", "get", "update")
 	})
 }
 
 func TestOnlyAManifestKeepsItsFieldManagers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		renew := func(want ...string) {
 			t.Helper()
-			if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
-				t.Fatal(err)
-			}
+			renew(t, engine, "a")
 			if diff := cmp.Diff(want, etcd.managers()); diff != "" {
 				t.Errorf("managers (-want +got):\n%s", diff)
 			}
@@ -84,12 +70,9 @@ func TestOnlyAManifestKeepsItsFieldManagers(t *testing.T) {
 		etcd.apply()
 		renew("flux")
 		renew("flux") // The cache, which keeps no record of managers, has seen the renewal before.
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		answers := queued(t, engine, waiting("b", time.Hour))
 		release(t, engine, "a")
-		if got := <-answers; got.err != nil {
-			t.Fatal(got.err)
-		}
+		mustGet(t, answers)
 		if managers := etcd.managers(); managers != nil {
 			t.Errorf("the lock of the next holder is managed by %v", managers)
 		}
@@ -110,31 +93,25 @@ func TestRenewRefuses(t *testing.T) {
 		"a ttl below a millisecond": {owner: "a", ttl: time.Microsecond, want: lock.ErrInvalid},
 	}
 	for title, test := range cases {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				engine := start(t, etcd)
-				acquired := acquire(t, engine, by("a"))
-				pass(test.after)
-				if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: test.owner}, test.ttl); !errors.Is(err, test.want) {
-					t.Errorf("got %v, want %v", err, test.want)
-				}
-				if version := etcd.version(name); version != acquired.ResourceVersion {
-					t.Errorf("the lock was written: version %s after %s", version, acquired.ResourceVersion)
-				}
-				if made := etcd.made(); errors.Is(test.want, lock.ErrInvalid) && len(made) != 1 {
-					t.Errorf("an invalid request was sent: %v", made)
-				}
-			})
-		})
-	}
-	t.Run("what is not there", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			engine := start(t, newEtcd())
-			if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); !errors.Is(err, lock.ErrNotHeld) {
-				t.Errorf("got %v, want ErrNotHeld", err)
+		bubbles(t, title, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
+			acquired := acquire(t, engine, by("a"))
+			pass(test.after)
+			if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: test.owner}, test.ttl); !errors.Is(err, test.want) {
+				t.Errorf("got %v, want %v", err, test.want)
+			}
+			if version := etcd.version(name); version != acquired.ResourceVersion {
+				t.Errorf("the lock was written: version %s after %s", version, acquired.ResourceVersion)
+			}
+			if made := etcd.made(); errors.Is(test.want, lock.ErrInvalid) && len(made) != 1 {
+				t.Errorf("an invalid request was sent: %v", made)
 			}
 		})
+	}
+	bubbleOf(t, "what is not there", func(t *testing.T) {
+		engine := start(t, newEtcd())
+		if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); !errors.Is(err, lock.ErrNotHeld) {
+			t.Errorf("got %v, want ErrNotHeld", err)
+		}
 	})
 }
 
@@ -161,9 +138,7 @@ func TestRenewThroughAnotherReplica(t *testing.T) {
 		if _, err := second.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := first.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
-			t.Fatal(err)
-		}
+		renew(t, first, "a")
 		release(t, second, "a")
 	})
 }
@@ -189,9 +164,7 @@ func TestARenewalIsNotTakenForAnotherOfTheSameTime(t *testing.T) {
 }
 
 func TestRenewOfALockThatWasWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquired := acquire(t, engine, by("a"))
 		etcd.touch()
 		renewed, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0)
@@ -215,35 +188,29 @@ func TestARenewalWhoseAnswerIsLost(t *testing.T) {
 		"and a read fails too": {faults{after: once("update", errLostAnswer), before: once("get", errRefused)}, []string{"update", "get", "get"}},
 	}
 	for title, test := range cases {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				engine := start(t, etcd)
-				acquired := acquire(t, engine, by("a"))
-				pass(10 * time.Second)
-				etcd.inject(test.fault)
-				etcd.made()
-				renewed, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
-				want, _ := acquired.FencingToken()
-				if token, err := renewed.FencingToken(); err != nil || token != want {
-					t.Errorf("token %d, %v; want that of the grant, %d", token, err, want)
-				}
-				if diff := cmp.Diff(test.want, etcd.made()); diff != "" {
-					t.Errorf("requests (-want +got):\n%s", diff)
-				}
-				release(t, engine, "a")
-			})
+		bubbles(t, title, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
+			acquired := acquire(t, engine, by("a"))
+			pass(10 * time.Second)
+			etcd.inject(test.fault)
+			etcd.made()
+			renewed, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, _ := acquired.FencingToken()
+			if token, err := renewed.FencingToken(); err != nil || token != want {
+				t.Errorf("token %d, %v; want that of the grant, %d", token, err, want)
+			}
+			if diff := cmp.Diff(test.want, etcd.made()); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
+			}
+			release(t, engine, "a")
 		})
 	}
 }
 
 func TestARenewalInAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquire(t, engine, by("a"))
 		etcd.inject(faults{before: always(errLostAnswer)})
 		if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); !errors.Is(err, lock.ErrUnavailable) {
@@ -274,50 +241,40 @@ func TestOperationsThatLoseEveryRaceAreToBeTriedAgain(t *testing.T) {
 	}
 	for race, lost := range races {
 		for title, operate := range operations {
-			t.Run(title+", "+race, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					etcd := newEtcd()
-					acquire(t, start(t, etcd), by("a"))
-					another := start(t, etcd)
-					pass(time.Second) // Or the lock looks as if the renewal had happened.
-					etcd.inject(faults{before: func(verb string) error {
-						if verb == "update" || verb == "delete" {
-							return lost
-						}
-						return nil
-					}})
-					if err := operate(t.Context(), another); !errors.Is(err, lock.ErrUnavailable) {
-						t.Errorf("got %v, want ErrUnavailable", err)
+			bubbleOf(t, title+", "+race, func(t *testing.T) {
+				etcd := newEtcd()
+				acquire(t, start(t, etcd), by("a"))
+				another := start(t, etcd)
+				pass(time.Second) // Or the lock looks as if the renewal had happened.
+				etcd.inject(faults{before: func(verb string) error {
+					if verb == "update" || verb == "delete" {
+						return lost
 					}
-					etcd.inject(faults{})
-				})
+					return nil
+				}})
+				if err := operate(t.Context(), another); !errors.Is(err, lock.ErrUnavailable) {
+					t.Errorf("got %v, want ErrUnavailable", err)
+				}
+				etcd.inject(faults{})
 			})
 		}
 	}
 }
 
 func TestARenewalReadsTheLockIfTheInformerIsBehind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquire(t, engine, by("a"))
 		etcd.mute(true)
 		for range 2 {
-			if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
-				t.Fatal(err)
-			}
+			renew(t, engine, "a")
 		}
-		if diff := cmp.Diff([]string{"create", "update", "get", "update"}, etcd.made()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
+		etcd.mustMake(t, "create", "update", "get", "update")
 	})
 }
 
 // The answer to a renewal may arrive after another holder got the lock.
 func TestARenewalThatIsAnsweredLateForgetsNoGrant(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquire(t, engine, by("a"))
 		etcd.inject(faults{after: func(verb string) error {
 			if verb == "update" {
@@ -338,9 +295,7 @@ func TestARenewalThatIsAnsweredLateForgetsNoGrant(t *testing.T) {
 		}
 		etcd.made()
 		release(t, engine, "b")
-		if diff := cmp.Diff([]string{"delete"}, etcd.made()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
+		etcd.mustMake(t, "delete")
 	})
 }
 
@@ -355,32 +310,28 @@ func TestRenewalsMakeNoReads(t *testing.T) {
 		"stamped by admission, with a long pause": {ttl: time.Hour, isAdmitted: true},
 	}
 	for title, test := range cases {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				behind, local := newAdmitting(), &steppedClock{}
-				var objects engine.Objects = behind.etcd
-				if test.isAdmitted {
-					objects = behind
-				}
-				checked := servertime.New(local)
-				engine := startWith(t, engine.Options{
-					Objects:  func(string) engine.Objects { return answering{Objects: objects, local: local, clock: checked} },
-					Informer: behind, Limits: rules.DefaultLimits(), IsAdmitted: test.isAdmitted, Clock: checked,
-				})
-				request := by("a")
-				request.TTL = test.ttl
-				acquire(t, engine, request)
-				behind.made()
-				for range 200 {
-					pass(lock.RenewalPause(test.ttl, 0))
-					if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if made := behind.made(); !slices.Equal(made, slices.Repeat([]string{"update"}, 200)) {
-					t.Errorf("200 renewals made %d requests: %v", len(made), made)
-				}
+		bubbleOf(t, title, func(t *testing.T) {
+			behind, local := newAdmitting(), &steppedClock{}
+			var objects engine.Objects = behind.etcd
+			if test.isAdmitted {
+				objects = behind
+			}
+			checked := servertime.New(local)
+			engine := startWith(t, engine.Options{
+				Objects:  func(string) engine.Objects { return answering{Objects: objects, local: local, clock: checked} },
+				Informer: behind, Limits: rules.DefaultLimits(), IsAdmitted: test.isAdmitted, Clock: checked,
 			})
+			request := by("a")
+			request.TTL = test.ttl
+			acquire(t, engine, request)
+			behind.made()
+			for range 200 {
+				pass(lock.RenewalPause(test.ttl, 0))
+				renew(t, engine, "a")
+			}
+			if made := behind.made(); !slices.Equal(made, slices.Repeat([]string{"update"}, 200)) {
+				t.Errorf("200 renewals made %d requests: %v", len(made), made)
+			}
 		})
 	}
 }
@@ -405,9 +356,7 @@ func TestAnAdmittedRenewalByAStaleClock(t *testing.T) {
 // By a clock that is behind, the holder relies on its lock beyond the expiry, until it has the answer. So what ends the grant waits
 // for the allowance, as others do.
 func TestALateRenewalEndsTheGrantWhenOthersMight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquired := acquire(t, engine, by("a")) // ttl 30 s
 		pass(29 * time.Second)
 		var deleted time.Time
@@ -431,9 +380,7 @@ func TestALateRenewalEndsTheGrantWhenOthersMight(t *testing.T) {
 
 // A renewal may be stored after the expiry that it was judged before. By then others were told that the lock is free.
 func TestARenewalStoredAfterTheExpiryDoesNotReviveTheLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquired := acquire(t, engine, by("a")) // ttl 30 s
 		pass(29 * time.Second)
 		etcd.inject(faults{before: func(verb string) error {

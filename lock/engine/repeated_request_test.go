@@ -41,27 +41,25 @@ func wantOneGrant(t *testing.T, answers <-chan answer, calls int) (token int64) 
 // request again.
 func TestARepeatedRequestWaitsOnce(t *testing.T) {
 	for title, before := range map[string]int{"alone": 0, "behind another caller": 1} {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				running := start(t, newEtcd())
-				acquire(t, running, by("first"))
-				others, repeated := make(chan answer, 2), make(chan answer, 3)
-				for range before {
-					queueUp(t.Context(), t, running, waiting("before", time.Hour), others)
-				}
-				for range 3 {
-					queueUp(t.Context(), t, running, waiting(repeatedOwner, time.Hour), repeated)
-				}
-				queueUp(t.Context(), t, running, waiting("behind", time.Hour), others)
-				release(t, running, "first")
-				synctest.Wait()
-				for range before {
-					release(t, running, (<-others).owner)
-				}
-				token := wantOneGrant(t, repeated, 3)
-				release(t, running, repeatedOwner)
-				wantNext(t, others, "behind", token)
-			})
+		bubbleOf(t, title, func(t *testing.T) {
+			running := start(t, newEtcd())
+			acquire(t, running, by("first"))
+			others, repeated := make(chan answer, 2), make(chan answer, 3)
+			for range before {
+				queueUp(t.Context(), t, running, waiting("before", time.Hour), others)
+			}
+			for range 3 {
+				queueUp(t.Context(), t, running, waiting(repeatedOwner, time.Hour), repeated)
+			}
+			queueUp(t.Context(), t, running, waiting("behind", time.Hour), others)
+			release(t, running, "first")
+			synctest.Wait()
+			for range before {
+				release(t, running, (<-others).owner)
+			}
+			token := wantOneGrant(t, repeated, 3)
+			release(t, running, repeatedOwner)
+			wantNext(t, others, "behind", token)
 		})
 	}
 }

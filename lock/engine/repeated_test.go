@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -33,70 +32,65 @@ func (r repeating) Update(ctx context.Context, object *v1alpha1.Lock, options me
 
 func TestWritesThatAProxyRepeats(t *testing.T) {
 	for title, isAdmitted := range map[string]bool{"stamped by the engine": false, "stamped by admission": true} {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				behind, records := newAdmitting(), &audittest.Recorder{}
-				var objects engine.Objects = behind.etcd
-				if isAdmitted {
-					objects = behind
-				}
-				options := engine.Options{
-					Objects:  func(string) engine.Objects { return repeating{objects} },
-					Informer: behind, Limits: rules.DefaultLimits(), IsAdmitted: isAdmitted, ClockSkewAllowance: time.Second, Audit: records,
-				}
-				running, other := startWith(t, options), startWith(t, options)
+		bubbleOf(t, title, func(t *testing.T) {
+			behind, records := newAdmitting(), &audittest.Recorder{}
+			var objects engine.Objects = behind.etcd
+			if isAdmitted {
+				objects = behind
+			}
+			options := engine.Options{
+				Objects:  func(string) engine.Objects { return repeating{objects} },
+				Informer: behind, Limits: rules.DefaultLimits(), IsAdmitted: isAdmitted, ClockSkewAllowance: time.Second, Audit: records,
+			}
+			running, other := startWith(t, options), startWith(t, options)
 
-				var owners []string
-				for range 4 {
-					owners = append(owners, lock.NewOwner())
-				}
-				acquire(t, running, by(owners[0]))
-				renewed, err := running.Renew(t.Context(), "default", key, lock.Proof{Owner: owners[0]}, 0)
-				if err != nil {
-					t.Fatalf("renewal: %v", err)
-				}
-				answers := make(chan answer, 1)
-				queueUp(t.Context(), t, running, waiting(owners[1], time.Hour), answers)
-				release(t, running, owners[0])
-				token, err := renewed.FencingToken()
-				if err != nil {
-					t.Fatal(err)
-				}
-				wantNext(t, answers, owners[1], token)
-				release(t, other, owners[1])
+			var owners []string
+			for range 4 {
+				owners = append(owners, lock.NewOwner())
+			}
+			acquire(t, running, by(owners[0]))
+			renewed, err := running.Renew(t.Context(), "default", key, lock.Proof{Owner: owners[0]}, 0)
+			if err != nil {
+				t.Fatalf("renewal: %v", err)
+			}
+			answers := queued(t, running, waiting(owners[1], time.Hour))
+			release(t, running, owners[0])
+			token, err := renewed.FencingToken()
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantNext(t, answers, owners[1], token)
+			release(t, other, owners[1])
 
-				acquire(t, running, by(owners[2]))
-				pass(40 * time.Second)
-				if taken := acquire(t, running, by(owners[3])); taken.Spec.Owner != owners[3] {
-					t.Errorf("take-over: %v", taken)
+			acquire(t, running, by(owners[2]))
+			pass(40 * time.Second)
+			if taken := acquire(t, running, by(owners[3])); taken.Spec.Owner != owners[3] {
+				t.Errorf("take-over: %v", taken)
+			}
+			if !isAdmitted { // Admission wants a reason first.
+				if err := other.ForceRelease(t.Context(), "default", key, "stuck"); err != nil {
+					t.Errorf("forced release: %v", err)
 				}
-				if !isAdmitted { // Admission wants a reason first.
-					if err := other.ForceRelease(t.Context(), "default", key, "stuck"); err != nil {
-						t.Errorf("forced release: %v", err)
-					}
-					var got []string
-					for _, record := range records.All() {
-						got = append(got, string(record.Event)+"/"+string(record.Reason))
-					}
-					want := []string{
-						"Granted/", "Renewed/", "Released/PassedOn", "HandedOn/", "Released/ByOwner",
-						"Granted/", "Expired/Replaced", "TakenOver/", "ForceReleased/ByForce",
-					}
-					if diff := cmp.Diff(want, got); diff != "" {
-						t.Errorf("records (-want +got):\n%s", diff)
-					}
+				var got []string
+				for _, record := range records.All() {
+					got = append(got, string(record.Event)+"/"+string(record.Reason))
 				}
-				passOrphanWindow()
-			})
+				want := []string{
+					"Granted/", "Renewed/", "Released/PassedOn", "HandedOn/", "Released/ByOwner",
+					"Granted/", "Expired/Replaced", "TakenOver/", "ForceReleased/ByForce",
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("records (-want +got):\n%s", diff)
+				}
+			}
+			passOrphanWindow()
 		})
 	}
 }
 
 // Callers may share an owner token, and two replicas may stamp the same microsecond.
 func TestARepeatedCreateDoesNotTakeTheGrantOfARival(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		rival := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, rival *engine.Engine) {
 		running := startWith(t, engine.Options{
 			Objects: func(string) engine.Objects { return repeating{etcd} }, Informer: etcd, Limits: rules.DefaultLimits(),
 		})
@@ -110,12 +104,9 @@ func TestARepeatedCreateDoesNotTakeTheGrantOfARival(t *testing.T) {
 
 // From the expiry until it may be taken over, a lock has no holder, whatever is asked.
 func TestAnswersWithinTheSkewAllowance(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, _ *etcd, engine *engine.Engine) {
 		acquire(t, engine, by("a"))
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, engine, waiting("late", 30*time.Second+400*time.Millisecond), answers)
+		answers := queued(t, engine, waiting("late", 30*time.Second+400*time.Millisecond))
 		pass(30*time.Second + 500*time.Millisecond)
 		refused := map[string]error{"waiting": (<-answers).err}
 		_, refused["acquire"] = engine.Acquire(t.Context(), "default", by("b"))

@@ -55,17 +55,14 @@ func TestACorrectionOfTheClockDoesNotLengthenAPause(t *testing.T) {
 		etcd := newEtcd()
 		engine, step := startSkewed(t, etcd)
 		etcd.inject(faults{before: always(errRefused)})
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, engine, waiting("a", time.Hour), answers)
+		answers := queued(t, engine, waiting("a", time.Hour))
 		step(-time.Hour)
 		etcd.inject(faults{})
 		if _, err := engine.Get(t.Context(), "default", "lock:another"); !errors.Is(err, lock.ErrNotHeld) {
 			t.Fatal(err)
 		}
 		begin := time.Now()
-		if got := <-answers; got.err != nil {
-			t.Fatal(got.err)
-		}
+		mustGet(t, answers)
 		if waited := time.Since(begin); waited > 3*time.Second {
 			t.Errorf("acquired after %v", waited)
 		}
@@ -73,20 +70,15 @@ func TestACorrectionOfTheClockDoesNotLengthenAPause(t *testing.T) {
 }
 
 func TestAWaitFollowsACorrectedClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		holder := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, holder *engine.Engine) {
 		engine, step := startSkewed(t, etcd)
 		step(-time.Hour)
 		acquired := acquire(t, holder, by("a"))
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, engine, waiting("b", 2*time.Hour), answers)
+		answers := queued(t, engine, waiting("b", 2*time.Hour))
 		if _, err := engine.Get(t.Context(), "default", "lock:another"); !errors.Is(err, lock.ErrNotHeld) {
 			t.Fatal(err)
 		}
-		if got := <-answers; got.err != nil {
-			t.Fatal(got.err)
-		}
+		mustGet(t, answers)
 		if late := time.Since(acquired.Spec.ExpireTime.Time); late < 0 || late > 13*time.Second {
 			t.Errorf("taken over %v after the expiry", late)
 		}
@@ -97,20 +89,18 @@ func TestAGrantStampedByAWrongClockIsEnded(t *testing.T) {
 	for title, failure := range map[string]error{
 		"unanswered": errLostAnswer, "refused": errRefused, "in conflict": apierrors.NewConflict(v1alpha1.Resource("locks"), name, errors.New("a label")),
 	} {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				engine, step := startSkewed(t, etcd)
-				step(-time.Minute)
-				etcd.inject(faults{before: once("delete", failure)})
-				request := by("a")
-				request.TTL = time.Hour
-				_, err := engine.Acquire(t.Context(), "default", request)
-				pass(time.Minute)
-				if owner := etcd.owner(name); !errors.Is(err, lock.ErrUnavailable) || owner != "" {
-					t.Errorf("held by %q, error %v", owner, err)
-				}
-			})
+		bubbleOf(t, title, func(t *testing.T) {
+			etcd := newEtcd()
+			engine, step := startSkewed(t, etcd)
+			step(-time.Minute)
+			etcd.inject(faults{before: once("delete", failure)})
+			request := by("a")
+			request.TTL = time.Hour
+			_, err := engine.Acquire(t.Context(), "default", request)
+			pass(time.Minute)
+			if owner := etcd.owner(name); !errors.Is(err, lock.ErrUnavailable) || owner != "" {
+				t.Errorf("held by %q, error %v", owner, err)
+			}
 		})
 	}
 }
@@ -146,9 +136,7 @@ func TestALateGrantStampedByAWrongClockIsEnded(t *testing.T) {
 
 // Responses carry whole seconds: a clock that is almost a second ahead seems right.
 func TestAClockThatMayBeAheadWaitsBeforeATakeOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		holder := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, holder *engine.Engine) {
 		engine, _ := startSkewedBy(t, etcd, 900*time.Millisecond, 0)
 		engine.DrawFrom(func() float64 { return 0 }) // When it reads, it learns more of the time.
 		pass(950 * time.Millisecond)
@@ -167,11 +155,9 @@ func wrongBy(t *testing.T, test func(t *testing.T, wrong time.Duration)) {
 	for step := 1250 * time.Millisecond; step <= 6250*time.Millisecond; step += 1250 * time.Millisecond {
 		for _, wrong := range []time.Duration{-step, step} {
 			for _, part := range []time.Duration{0, 400 * time.Millisecond, 900 * time.Millisecond} {
-				t.Run(fmt.Sprint("by ", wrong, ", ", part, " after a full second"), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						pass(part)
-						test(t, wrong)
-					})
+				bubbleOf(t, fmt.Sprint("by ", wrong, ", ", part, " after a full second"), func(t *testing.T) {
+					pass(part)
+					test(t, wrong)
 				})
 			}
 		}
@@ -235,8 +221,7 @@ func TestStampsOfAMachineThatStoodStill(t *testing.T) {
 		}
 		wantTTL(t, "a renewal", renewed, tolerance)
 
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		answers := queued(t, engine, waiting("b", time.Hour))
 		pass(8 * time.Second)
 		step(-wrong.Abs())
 		release(t, engine, "a")
@@ -256,9 +241,7 @@ func TestAWrongClockDoesNotEndGrantsThatAdmissionStamped(t *testing.T) {
 			Informer: behind, Limits: rules.DefaultLimits(), IsAdmitted: true, ClockSkewAllowance: time.Second, Clock: checked,
 		})
 		wantTTL(t, "the grant", acquire(t, engine, by("a")), 0)
-		if diff := cmp.Diff([]string{"create"}, behind.made()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
+		behind.mustMake(t, "create")
 	})
 }
 

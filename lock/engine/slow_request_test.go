@@ -9,6 +9,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/engine"
 )
 
 // slowOnce makes the first request of a verb take four seconds, before it is carried out or after that.
@@ -36,9 +37,7 @@ func wantQuick(t *testing.T, began time.Time, what string) {
 
 // The watch shows the end of a lock before the release has its answer.
 func TestAWaiterDoesNotWaitForTheAnswerToADelete(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		running := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, running *engine.Engine) {
 		acquire(t, running, by("a"))
 		etcd.inject(slowOnce("delete", true))
 		released := make(chan error, 1)
@@ -55,12 +54,9 @@ func TestAWaiterDoesNotWaitForTheAnswerToADelete(t *testing.T) {
 
 // A call that does not wait may be quicker than the try for a waiter.
 func TestAReleaseDoesNotWaitForTheTryOfAWaiter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		running := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, running *engine.Engine) {
 		etcd.inject(slowOnce("create", false))
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, running, waiting("b", 10*time.Second), answers)
+		answers := queued(t, running, waiting("b", 10*time.Second))
 		acquire(t, running, by("a"))
 		began := time.Now()
 		release(t, running, "a")
@@ -71,9 +67,7 @@ func TestAReleaseDoesNotWaitForTheTryOfAWaiter(t *testing.T) {
 
 // A caller may release the lock while its grant is still being delivered.
 func TestAGrantThatIsReleasedAtOnceIsHandedOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		running := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, running *engine.Engine) {
 		acquire(t, running, by("a"))
 		released := make(chan error, 1)
 		synctest.Wait()
@@ -85,8 +79,7 @@ func TestAGrantThatIsReleasedAtOnceIsHandedOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, running, waiting("c", time.Hour), answers)
+		answers := queued(t, running, waiting("c", time.Hour))
 		release(t, running, "a")
 		if err := <-released; err != nil {
 			t.Error(err)

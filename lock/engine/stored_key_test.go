@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,22 +34,18 @@ func TestALockUnderAnInvisibleKeyIsOnlyKept(t *testing.T) {
 		},
 	}
 	for name, call := range calls {
-		t.Run("is "+name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				locks := start(t, etcd)
-				request := rules.Acquisition{Key: invisible, Owner: "a", Holder: "alice", TTL: time.Minute}
-				if _, err := etcd.Create(t.Context(), rules.Grant("default", request, rules.DefaultLimits(), time.Now()), metav1.CreateOptions{}); err != nil {
-					t.Fatal(err)
-				}
-				if err := call(t.Context(), locks); err != nil {
-					t.Error(err)
-				}
-				_, err := locks.Acquire(t.Context(), "default", lock.Request{Acquisition: request})
-				if !errors.Is(err, lock.ErrInvalidKey) {
-					t.Errorf("acquired: %v", err)
-				}
-			})
+		bubbles(t, "is "+name, func(t *testing.T, etcd *etcd, locks *engine.Engine) {
+			request := rules.Acquisition{Key: invisible, Owner: "a", Holder: "alice", TTL: time.Minute}
+			if _, err := etcd.Create(t.Context(), rules.Grant("default", request, rules.DefaultLimits(), time.Now()), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := call(t.Context(), locks); err != nil {
+				t.Error(err)
+			}
+			_, err := locks.Acquire(t.Context(), "default", lock.Request{Acquisition: request})
+			if !errors.Is(err, lock.ErrInvalidKey) {
+				t.Errorf("acquired: %v", err)
+			}
 		})
 	}
 }

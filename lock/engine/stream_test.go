@@ -92,39 +92,35 @@ func TestAStreamListsAndWatchesSoonAfterAnOutage(t *testing.T) {
 	}
 	for title, request := range requests {
 		for cause, failure := range failures {
-			t.Run(title+" after "+cause, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					const outage = 10 * time.Minute
-					source := newSource()
-					begun := time.Now()
-					source.fail = func() error {
-						if time.Since(begun) < outage {
-							return failure
-						}
-						return nil
+			bubbleOf(t, title+" after "+cause, func(t *testing.T) {
+				const outage = 10 * time.Minute
+				source := newSource()
+				begun := time.Now()
+				source.fail = func() error {
+					if time.Since(begun) < outage {
+						return failure
 					}
-					_, from := streamOf(source)
-					if err := request(t.Context(), from); err != nil {
-						t.Fatal(err)
-					}
-					if late := time.Since(begun) - outage; late > 2*time.Second {
-						t.Errorf("requested %v after the end of the outage", late)
-					}
-				})
+					return nil
+				}
+				_, from := streamOf(source)
+				if err := request(t.Context(), from); err != nil {
+					t.Fatal(err)
+				}
+				if late := time.Since(begun) - outage; late > 2*time.Second {
+					t.Errorf("requested %v after the end of the outage", late)
+				}
 			})
 		}
 	}
-	t.Run("unless it was stopped", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			source := newSource()
-			source.fail = func() error { return errRefused }
-			_, from := streamOf(source)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			if err := requests["list"](ctx, from); !errors.Is(err, errRefused) {
-				t.Errorf("got %v", err)
-			}
-		})
+	bubbleOf(t, "unless it was stopped", func(t *testing.T) {
+		source := newSource()
+		source.fail = func() error { return errRefused }
+		_, from := streamOf(source)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := requests["list"](ctx, from); !errors.Is(err, errRefused) {
+			t.Errorf("got %v", err)
+		}
 	})
 }
 

@@ -98,46 +98,40 @@ func TestAReleaseWaitsForAFollowerAMomentOnly(t *testing.T) {
 		"released after a use": {10 * time.Millisecond, 0},
 	}
 	for title, test := range cases {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				taking := startTurns(t)
-				pass(test.heldFor)
-				begun := time.Now()
-				release(t, taking.engine, taking.holder)
-				if took := time.Since(begun); took != test.want {
-					t.Errorf("took %v, want %v", took, test.want)
-				}
-				if made := taking.etcd.made(); !slices.Equal(made, []string{"delete"}) {
-					t.Errorf("requests: %v", made)
-				}
-			})
+		bubbleOf(t, title, func(t *testing.T) {
+			taking := startTurns(t)
+			pass(test.heldFor)
+			begun := time.Now()
+			release(t, taking.engine, taking.holder)
+			if took := time.Since(begun); took != test.want {
+				t.Errorf("took %v, want %v", took, test.want)
+			}
+			if made := taking.etcd.made(); !slices.Equal(made, []string{"delete"}) {
+				t.Errorf("requests: %v", made)
+			}
 		})
 	}
-	t.Run("once, for a caller who is alone from then on", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			taking := startTurns(t)
-			release(t, taking.engine, taking.holder)
-			begun := time.Now()
-			for range 10 {
-				acquire(t, taking.engine, waiting("c", time.Hour))
-				synctest.Wait() // The queue ends.
-				release(t, taking.engine, "c")
-			}
-			if took := time.Since(begun); took > time.Millisecond {
-				t.Errorf("took %v", took)
-			}
-		})
+	bubbleOf(t, "once, for a caller who is alone from then on", func(t *testing.T) {
+		taking := startTurns(t)
+		release(t, taking.engine, taking.holder)
+		begun := time.Now()
+		for range 10 {
+			acquire(t, taking.engine, waiting("c", time.Hour))
+			synctest.Wait() // The queue ends.
+			release(t, taking.engine, "c")
+		}
+		if took := time.Since(begun); took > time.Millisecond {
+			t.Errorf("took %v", took)
+		}
 	})
-	t.Run("not for a lock that no one has waited for", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			engine := start(t, newEtcd())
-			acquire(t, engine, by("a"))
-			begun := time.Now()
-			release(t, engine, "a")
-			if took := time.Since(begun); took > 0 {
-				t.Errorf("took %v", took)
-			}
-		})
+	bubbleOf(t, "not for a lock that no one has waited for", func(t *testing.T) {
+		engine := start(t, newEtcd())
+		acquire(t, engine, by("a"))
+		begun := time.Now()
+		release(t, engine, "a")
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("took %v", took)
+		}
 	})
 }
 
@@ -164,39 +158,31 @@ func TestAnUnansweredReleaseTellsThoseWhoWait(t *testing.T) {
 		"that has not happened": func(lose func(string) error) faults { return faults{before: lose} },
 	}
 	for title, inject := range cases {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				engine := start(t, etcd)
-				acquire(t, engine, by("a"))
-				etcd.mute(true)
-				answers := make(chan answer, 1)
-				etcd.inject(inject(func(verb string) error {
-					if verb != "delete" {
-						return nil
-					}
-					etcd.inject(faults{})
-					queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
-					return errLostAnswer
-				}))
-				release(t, engine, "a")
-				begun := time.Now()
-				if got := <-answers; got.err != nil {
-					t.Fatal(got.err)
+		bubbles(t, title, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
+			acquire(t, engine, by("a"))
+			etcd.mute(true)
+			answers := make(chan answer, 1)
+			etcd.inject(inject(func(verb string) error {
+				if verb != "delete" {
+					return nil
 				}
-				if took := time.Since(begun); took > 100*time.Millisecond {
-					t.Errorf("acquired %v after the release", took)
-				}
-			})
+				etcd.inject(faults{})
+				queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+				return errLostAnswer
+			}))
+			release(t, engine, "a")
+			begun := time.Now()
+			mustGet(t, answers)
+			if took := time.Since(begun); took > 100*time.Millisecond {
+				t.Errorf("acquired %v after the release", took)
+			}
 		})
 	}
 }
 
 // The watch may have lost the end of the lock that the engine has granted itself.
 func TestAForcedReleaseTellsThoseWhoCome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquire(t, engine, by("a"))
 		etcd.mute(true)
 		if err := engine.ForceRelease(t.Context(), "default", key, "stuck"); err != nil {
@@ -205,9 +191,7 @@ func TestAForcedReleaseTellsThoseWhoCome(t *testing.T) {
 		answers := make(chan answer, 1)
 		begun := time.Now()
 		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
-		if got := <-answers; got.err != nil {
-			t.Fatal(got.err)
-		}
+		mustGet(t, answers)
 		if took := time.Since(begun); took > 100*time.Millisecond {
 			t.Errorf("acquired %v after the release", took)
 		}

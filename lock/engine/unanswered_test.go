@@ -25,30 +25,26 @@ func TestAcquireWhoseAnswerIsLost(t *testing.T) {
 		"and the read-back finds no server":    {after: once("create", errLostAnswer), before: once("get", errRefused)},
 	}
 	for name, test := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				etcd.inject(test)
-				engine := start(t, etcd)
-				acquired, err := engine.Acquire(t.Context(), "default", by("a"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if acquired.UID == "" || etcd.owner(acquired.Name) != "a" {
-					t.Errorf("acquired %v, but %q holds it", acquired, etcd.owner(acquired.Name))
-				}
-				if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
-					t.Error(err)
-				}
-			})
+		bubbleOf(t, name, func(t *testing.T) {
+			etcd := newEtcd()
+			etcd.inject(test)
+			engine := start(t, etcd)
+			acquired, err := engine.Acquire(t.Context(), "default", by("a"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if acquired.UID == "" || etcd.owner(acquired.Name) != "a" {
+				t.Errorf("acquired %v, but %q holds it", acquired, etcd.owner(acquired.Name))
+			}
+			if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }
 
 func TestAcquireWhoseAnswerIsLostToARival(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		rival := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, rival *engine.Engine) {
 		engine := start(t, etcd)
 		etcd.inject(faults{before: func(string) error {
 			etcd.inject(faults{})
@@ -68,12 +64,8 @@ func TestAcquireWhoseAnswerIsLostToARival(t *testing.T) {
 }
 
 func TestTakeOverWhoseAnswerIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
-		if _, err := engine.Acquire(t.Context(), "default", by("a")); err != nil {
-			t.Fatal(err)
-		}
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
+		acquire(t, engine, by("a"))
 		pass(time.Minute)
 		etcd.inject(faults{after: once("update", errLostAnswer)})
 		acquired, err := engine.Acquire(t.Context(), "default", by("b"))
@@ -85,9 +77,7 @@ func TestTakeOverWhoseAnswerIsLost(t *testing.T) {
 
 // The API server commits a create, loses the answer and is down for longer than the caller waits.
 func TestUnavailableAcquireLeavesNoLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		etcd.inject(faults{after: once("create", errLostAnswer), before: func(verb string) error {
 			if verb == "create" {
 				return nil
@@ -103,9 +93,7 @@ func TestUnavailableAcquireLeavesNoLock(t *testing.T) {
 		etcd.inject(faults{})
 		pass(10 * time.Second)
 		synctest.Wait()
-		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("the grant of the unanswered write is still held by %q", owner)
-		}
+		etcd.mustBeFree(t)
 	})
 }
 
@@ -135,24 +123,18 @@ func TestReleaseWhoseAnswerIsLost(t *testing.T) {
 		"before the delete happened": {before: once("delete", errLostAnswer)},
 	}
 	for name, test := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				first, second := start(t, etcd), start(t, etcd)
-				for _, engine := range []*engine.Engine{first, second} {
-					etcd.inject(faults{})
-					if _, err := first.Acquire(t.Context(), "default", by("a")); err != nil {
-						t.Fatal(err)
-					}
-					etcd.inject(test)
-					if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
-						t.Errorf("got %v, want the release to be found done", err)
-					}
-					if owner := etcd.owner("billing--report"); owner != "" {
-						t.Errorf("still held by %q", owner)
-					}
+		bubbleOf(t, name, func(t *testing.T) {
+			etcd := newEtcd()
+			first, second := start(t, etcd), start(t, etcd)
+			for _, engine := range []*engine.Engine{first, second} {
+				etcd.inject(faults{})
+				acquire(t, first, by("a"))
+				etcd.inject(test)
+				if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
+					t.Errorf("got %v, want the release to be found done", err)
 				}
-			})
+				etcd.mustBeFree(t)
+			}
 		})
 	}
 }
@@ -165,33 +147,23 @@ func TestReleaseIsFinishedOnceTheServerIsBack(t *testing.T) {
 		return errRefused
 	}
 	for name, outage := range map[string]func(string) error{"nothing was sent": always(errRefused), "the delete was lost": lostDelete} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				engine := start(t, etcd)
-				if _, err := engine.Acquire(t.Context(), "default", by("a")); err != nil {
-					t.Fatal(err)
-				}
-				etcd.inject(faults{before: outage})
-				if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
-					t.Errorf("got %v, want ErrUnavailable", err)
-				}
-				etcd.inject(faults{})
-				pass(10 * time.Second)
-				synctest.Wait()
-				if owner := etcd.owner("billing--report"); owner != "" {
-					t.Errorf("still held by %q", owner)
-				}
-			})
+		bubbles(t, name, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
+			acquire(t, engine, by("a"))
+			etcd.inject(faults{before: outage})
+			if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
+				t.Errorf("got %v, want ErrUnavailable", err)
+			}
+			etcd.inject(faults{})
+			pass(10 * time.Second)
+			synctest.Wait()
+			etcd.mustBeFree(t)
 		})
 	}
 }
 
 // The caller cancels while the create is under way.
 func TestCancelledCallerHoldsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		ctx, cancel := context.WithCancel(t.Context())
 		resume := make(chan struct{})
 		etcd.inject(faults{after: func(verb string) error {
@@ -209,27 +181,19 @@ func TestCancelledCallerHoldsNothing(t *testing.T) {
 		}
 		close(resume)
 		synctest.Wait()
-		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("a caller that has gone holds the lock as %q", owner)
-		}
+		etcd.mustBeFree(t)
 	})
 }
 
 func TestReleaseByACancelledCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
-		if _, err := engine.Acquire(t.Context(), "default", by("a")); err != nil {
-			t.Fatal(err)
-		}
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
+		acquire(t, engine, by("a"))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := engine.Release(ctx, "default", key, lock.Proof{Owner: "a"}); err != nil {
 			t.Error(err)
 		}
-		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("still held by %q", owner)
-		}
+		etcd.mustBeFree(t)
 	})
 }
 
@@ -237,9 +201,7 @@ func TestReleaseByACancelledCaller(t *testing.T) {
 func TestReleaseGoesOnAfterTheDeadlineOfItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
-		if _, err := start(t, etcd).Acquire(t.Context(), "default", by("a")); err != nil {
-			t.Fatal(err)
-		}
+		acquire(t, start(t, etcd), by("a"))
 		other := start(t, etcd)
 		etcd.inject(faults{before: func(string) error {
 			<-time.After(100 * time.Millisecond)
@@ -252,23 +214,14 @@ func TestReleaseGoesOnAfterTheDeadlineOfItsCaller(t *testing.T) {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
 		<-time.After(time.Second)
-		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("still held by %q", owner)
-		}
+		etcd.mustBeFree(t)
 	})
 }
 
 // Two callers with the same owner token acquire at the same moment, and both answers are lost.
 func TestCallersOfOneOwnerDoNotShareAGrant(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
-		etcd.inject(faults{after: func(verb string) error {
-			if verb == "create" {
-				return errLostAnswer
-			}
-			return nil
-		}, before: once("create", errLostAnswer)})
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
+		etcd.inject(faults{after: failing("create", errLostAnswer), before: once("create", errLostAnswer)})
 		results := make(chan error, 2)
 		for range 2 {
 			go func() {
@@ -285,17 +238,10 @@ func TestCallersOfOneOwnerDoNotShareAGrant(t *testing.T) {
 
 // A full etcd answers reads, and refuses writes with an internal error.
 func TestWritesThatAreNeverAnsweredDoNotSayThatTheLockIsHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		mustAcquire(t, engine, "a", time.Second)
 		pass(time.Minute)
-		etcd.inject(faults{before: func(verb string) error {
-			if verb == "update" {
-				return apierrors.NewInternalError(errors.New("etcdserver: mvcc: database space exceeded"))
-			}
-			return nil
-		}})
+		etcd.inject(faults{before: failing("update", apierrors.NewInternalError(errors.New("etcdserver: mvcc: database space exceeded")))})
 		for range 50 { // The pauses between the tries are random.
 			if _, err := engine.Acquire(t.Context(), "default", by("b")); !errors.Is(err, lock.ErrUnavailable) {
 				t.Fatalf("got %v, want ErrUnavailable", err)
@@ -318,27 +264,20 @@ func TestAReleaseSaysThatItHasDoneNothing(t *testing.T) {
 		"nothing was sent, and it is yet":     {fault: errRefused, isKnown: true},
 		"the delete of a known grant is lost": {fault: errLostAnswer, isKnown: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				here, there := start(t, etcd), start(t, etcd)
-				acquire(t, here, by("a"))
-				releasing := there
-				if test.isKnown {
-					releasing = here
-				}
-				etcd.inject(faults{before: func(verb string) error {
-					if verb == "delete" {
-						return test.fault
-					}
-					return nil
-				}})
-				err := releasing.Release(t.Context(), "default", key, lock.Proof{Owner: "a"})
-				if !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNothingDone) != test.want {
-					t.Errorf("got %v", err)
-				}
-				etcd.inject(faults{})
-			})
+		bubbleOf(t, name, func(t *testing.T) {
+			etcd := newEtcd()
+			here, there := start(t, etcd), start(t, etcd)
+			acquire(t, here, by("a"))
+			releasing := there
+			if test.isKnown {
+				releasing = here
+			}
+			etcd.inject(faults{before: failing("delete", test.fault)})
+			err := releasing.Release(t.Context(), "default", key, lock.Proof{Owner: "a"})
+			if !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNothingDone) != test.want {
+				t.Errorf("got %v", err)
+			}
+			etcd.inject(faults{})
 		})
 	}
 }

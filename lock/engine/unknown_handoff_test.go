@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,52 +24,47 @@ func TestAGrantThatWasRenewedBeforeItIsRecognisedStays(t *testing.T) {
 			acquire(t, first, by("a"))
 		},
 	} {
-		t.Run("after an unanswered "+verb, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				first, second := start(t, etcd), start(t, etcd)
-				begin(t, first)
-				calling, hangUp := context.WithCancel(t.Context())
-				proof, renewed := lock.Proof{Owner: "b"}, false
-				etcd.inject(faults{after: func(got string) error {
-					if got != verb {
-						return nil
-					}
-					etcd.inject(faults{})
-					hangUp()
-					pass(time.Second)
-					_, err := second.Renew(t.Context(), "default", key, proof, 0)
-					renewed = err == nil
-					return errLostAnswer
-				}})
-				request := by("b")
-				if verb == "update" {
-					request = waiting("b", time.Hour)
+		bubbleOf(t, "after an unanswered "+verb, func(t *testing.T) {
+			etcd := newEtcd()
+			first, second := start(t, etcd), start(t, etcd)
+			begin(t, first)
+			calling, hangUp := context.WithCancel(t.Context())
+			proof, renewed := lock.Proof{Owner: "b"}, false
+			etcd.inject(faults{after: func(got string) error {
+				if got != verb {
+					return nil
 				}
-				request.TTL = time.Hour
-				answers := make(chan answer, 1)
-				queueUp(calling, t, first, request, answers)
-				if verb == "update" {
-					release(t, first, "a")
-				}
-				<-answers
-				passOrphanWindow()
-				if owner := etcd.owner(name); !renewed || owner != "b" {
-					t.Errorf("held by %q, want the holder that has renewed (%t)", owner, renewed)
-				}
-			})
+				etcd.inject(faults{})
+				hangUp()
+				pass(time.Second)
+				_, err := second.Renew(t.Context(), "default", key, proof, 0)
+				renewed = err == nil
+				return errLostAnswer
+			}})
+			request := by("b")
+			if verb == "update" {
+				request = waiting("b", time.Hour)
+			}
+			request.TTL = time.Hour
+			answers := make(chan answer, 1)
+			queueUp(calling, t, first, request, answers)
+			if verb == "update" {
+				release(t, first, "a")
+			}
+			<-answers
+			passOrphanWindow()
+			if owner := etcd.owner(name); !renewed || owner != "b" {
+				t.Errorf("held by %q, want the holder that has renewed (%t)", owner, renewed)
+			}
 		})
 	}
 }
 
 // The last try finds no server, and the first one has happened: to say that nothing has changed would make two holders.
 func TestAHandOffThatMayHaveHappenedIsNotToldAsUndone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		running := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, running *engine.Engine) {
 		acquire(t, running, by("a"))
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, running, waiting("b", time.Hour), answers)
+		queued(t, running, waiting("b", time.Hour))
 		etcd.inject(faults{after: func(string) error {
 			etcd.inject(faults{before: always(errRefused)})
 			return errLostAnswer
@@ -83,14 +77,11 @@ func TestAHandOffThatMayHaveHappenedIsNotToldAsUndone(t *testing.T) {
 
 // That the API server refuses a second try does not say what becomes of the first: it may happen yet. Both grants are ended.
 func TestARefusalAfterALostAnswerLeavesTheHandOffUnknown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		running := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, running *engine.Engine) {
 		request := by("a")
 		request.TTL = time.Hour
 		acquire(t, running, request)
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, running, waiting("b", time.Hour), answers)
+		answers := queued(t, running, waiting("b", time.Hour))
 		var late *v1alpha1.Lock
 		etcd.inject(faults{before: func(verb string) error {
 			if verb != "update" {
@@ -120,9 +111,7 @@ func TestARefusalAfterALostAnswerLeavesTheHandOffUnknown(t *testing.T) {
 
 // A waiter that leaves while the hand-off to it is looked for may be granted the lock: that another has it is not known.
 func TestAWaiterThatLeavesDuringAnUnansweredHandOffIsToldSo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		running := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, running *engine.Engine) {
 		acquire(t, running, by("a"))
 		answers := make(chan answer, 1)
 		calling, hangUp := context.WithCancel(t.Context())
@@ -140,9 +129,7 @@ func TestAWaiterThatLeavesDuringAnUnansweredHandOffIsToldSo(t *testing.T) {
 
 // A proxy may repeat a hand-off, and pass on the conflict of the second with the first.
 func TestAConflictThatCannotBeReadBackLeavesNoGrant(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		running := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, running *engine.Engine) {
 		acquire(t, running, by("a"))
 		answers := make(chan answer, 1)
 		request := waiting("b", 2*time.Second)
@@ -163,8 +150,6 @@ func TestAConflictThatCannotBeReadBackLeavesNoGrant(t *testing.T) {
 		}
 		etcd.inject(faults{})
 		passOrphanWindow()
-		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("%q holds the lock", owner)
-		}
+		etcd.mustBeFree(t)
 	})
 }

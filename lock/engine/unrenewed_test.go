@@ -68,33 +68,26 @@ func TestAGrantThatItsHolderHasRenewedStays(t *testing.T) {
 		"after a release without an answer": func(t *testing.T, etcd *etcd, first *engine.Engine, renew func()) {
 			t.Helper()
 			unansweredRelease(t, etcd, first)
-			etcd.inject(faults{before: func(verb string) error {
-				if verb == "delete" {
-					return errRefused
-				}
-				return nil
-			}})
+			etcd.inject(faults{before: failing("delete", errRefused)})
 			renew()
 			etcd.inject(faults{})
 		},
 	} {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				first, second := start(t, etcd), start(t, etcd)
-				happens(t, etcd, first, func() {
-					if _, err := second.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
-						t.Error(err)
-					}
-				})
-				passOrphanWindow()
-				if owner := etcd.owner(name); owner != "a" {
-					t.Errorf("held by %q, want the holder that has renewed", owner)
-				}
+		bubbleOf(t, title, func(t *testing.T) {
+			etcd := newEtcd()
+			first, second := start(t, etcd), start(t, etcd)
+			happens(t, etcd, first, func() {
 				if _, err := second.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
-					t.Errorf("the next renewal: %v", err)
+					t.Error(err)
 				}
 			})
+			passOrphanWindow()
+			if owner := etcd.owner(name); owner != "a" {
+				t.Errorf("held by %q, want the holder that has renewed", owner)
+			}
+			if _, err := second.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
+				t.Errorf("the next renewal: %v", err)
+			}
 		})
 	}
 }
@@ -112,9 +105,7 @@ func TestReleaseOfAnUnrenewedGrant(t *testing.T) {
 		for title, renewing := range map[string]*engine.Engine{"the same replica": first, "another replica": second} {
 			mustAcquire(t, first, "a", time.Hour)
 			pass(time.Second)
-			if _, err := renewing.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
-				t.Fatal(err)
-			}
+			renew(t, renewing, "a")
 			if err := first.Release(t.Context(), "default", key, proof); !errors.Is(err, lock.ErrNotHeld) {
 				t.Errorf("renewed through %s: got %v, want ErrNotHeld", title, err)
 			}
@@ -145,9 +136,7 @@ func TestAStepOfTheClockEndsNoGrantThatItsHolderHasRenewed(t *testing.T) {
 		if _, err := etcd.Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := second.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); err != nil {
-			t.Fatal(err)
-		}
+		renew(t, second, "a")
 		var isStepped atomic.Bool
 		etcd.inject(faults{after: func(verb string) error {
 			if verb == "get" && isStepped.CompareAndSwap(false, true) {

@@ -62,21 +62,15 @@ func queueUp(ctx context.Context, t *testing.T, engine *engine.Engine, request l
 }
 
 func TestAWaitForAFreeLockIsOneWrite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquire(t, engine, waiting("a", lock.WaitForever))
 		release(t, engine, "a")
-		if diff := cmp.Diff([]string{"create", "delete"}, etcd.made()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
+		etcd.mustMake(t, "create", "delete")
 	})
 }
 
 func TestWaitersAreServedInOrderWithOneWriteEach(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquire(t, engine, by("0"))
 		answers := make(chan answer, 20)
 		var want []string
@@ -141,43 +135,35 @@ func TestAWaitEnds(t *testing.T) {
 		"at its bound, though the head": {wait: time.Nanosecond, want: []error{lock.ErrTimeout}, after: time.Nanosecond},
 	}
 	for title, test := range cases {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				engine := start(t, etcd)
-				acquire(t, engine, by("a"))
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				if test.cancelled > 0 {
-					time.AfterFunc(test.cancelled, cancel)
+		bubbles(t, title, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
+			acquire(t, engine, by("a"))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if test.cancelled > 0 {
+				time.AfterFunc(test.cancelled, cancel)
+			}
+			begin := time.Now()
+			_, err := engine.Acquire(ctx, "default", waiting("b", test.wait))
+			for _, want := range test.want {
+				if !errors.Is(err, want) {
+					t.Errorf("got %v, want %v", err, want)
 				}
-				begin := time.Now()
-				_, err := engine.Acquire(ctx, "default", waiting("b", test.wait))
-				for _, want := range test.want {
-					if !errors.Is(err, want) {
-						t.Errorf("got %v, want %v", err, want)
-					}
-				}
-				if held, ok := errors.AsType[*lock.HeldError](err); errors.Is(err, lock.ErrTimeout) && (!ok || held.Holder != "alice") {
-					t.Errorf("%v does not name the holder", err)
-				}
-				if waited := time.Since(begin); waited != test.after {
-					t.Errorf("waited %v, want %v", waited, test.after)
-				}
-				// There is no waiter left to hand off to.
-				release(t, engine, "a")
-				if owner := etcd.owner(name); owner != "" {
-					t.Errorf("the lock went to %q", owner)
-				}
-			})
+			}
+			if held, ok := errors.AsType[*lock.HeldError](err); errors.Is(err, lock.ErrTimeout) && (!ok || held.Holder != "alice") {
+				t.Errorf("%v does not name the holder", err)
+			}
+			if waited := time.Since(begin); waited != test.after {
+				t.Errorf("waited %v, want %v", waited, test.after)
+			}
+			// There is no waiter left to hand off to.
+			release(t, engine, "a")
+			etcd.mustBeFree(t)
 		})
 	}
 }
 
 func TestAShortWaitStillAcquiresAFreeLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		etcd.inject(faults{before: func(string) error { pass(50 * time.Millisecond); return nil }})
 		acquire(t, engine, waiting("a", time.Millisecond))
 		etcd.inject(faults{})
@@ -199,9 +185,7 @@ func TestAShortWaitForALockThatIsLost(t *testing.T) {
 }
 
 func TestAHandOffSkipsACallerThatHasLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquire(t, engine, by("a"))
 		answers := make(chan answer, 3)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -237,9 +221,7 @@ func TestAHandOffSkipsACallerThatHasLeft(t *testing.T) {
 }
 
 func TestAnExpiredLockIsTakenOverByTheTimer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		held := acquire(t, engine, by("a"))
 		etcd.made()
 		got := acquire(t, engine, waiting("b", time.Hour))
@@ -253,12 +235,9 @@ func TestAnExpiredLockIsTakenOverByTheTimer(t *testing.T) {
 }
 
 func TestARenewalKeepsWaitersWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquire(t, engine, by("a"))
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		answers := queued(t, engine, waiting("b", time.Hour))
 		pass(20 * time.Second)
 		renewed, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0)
 		if err != nil {
@@ -269,9 +248,7 @@ func TestARenewalKeepsWaitersWaiting(t *testing.T) {
 			t.Fatalf("%q holds the lock, want a until %v", owner, renewed.Spec.ExpireTime)
 		}
 		release(t, engine, "a")
-		if got := <-answers; got.err != nil {
-			t.Error(got.err)
-		}
+		mustGet(t, answers)
 	})
 }
 
@@ -284,31 +261,29 @@ func TestWaitersOfAnotherReplicaAreNotStarved(t *testing.T) {
 		"by a few long ones":  {hold: 4 * time.Second, turns: 2*3 + 2},
 	}
 	for title, test := range cases {
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				etcd := newEtcd()
-				busy, other := start(t, etcd), start(t, etcd)
-				acquire(t, busy, by("0"))
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				answers, othersAnswer := make(chan answer, 200), make(chan answer, 1)
-				for i := range 200 {
-					queueUp(ctx, t, busy, waiting(fmt.Sprint(i+1), time.Hour), answers)
+		bubbleOf(t, title, func(t *testing.T) {
+			etcd := newEtcd()
+			busy, other := start(t, etcd), start(t, etcd)
+			acquire(t, busy, by("0"))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			answers, othersAnswer := make(chan answer, 200), make(chan answer, 1)
+			for i := range 200 {
+				queueUp(ctx, t, busy, waiting(fmt.Sprint(i+1), time.Hour), answers)
+			}
+			queueUp(t.Context(), t, other, waiting("other", time.Hour), othersAnswer)
+			holder := "0"
+			for turn := 0; len(othersAnswer) == 0; turn++ {
+				if turn > test.turns {
+					t.Fatalf("the other replica got no chance in %d hand-offs", turn)
 				}
-				queueUp(t.Context(), t, other, waiting("other", time.Hour), othersAnswer)
-				holder := "0"
-				for turn := 0; len(othersAnswer) == 0; turn++ {
-					if turn > test.turns {
-						t.Fatalf("the other replica got no chance in %d hand-offs", turn)
-					}
-					pass(test.hold)
-					release(t, busy, holder)
-					synctest.Wait()
-					if len(othersAnswer) == 0 {
-						holder = (<-answers).owner
-					}
+				pass(test.hold)
+				release(t, busy, holder)
+				synctest.Wait()
+				if len(othersAnswer) == 0 {
+					holder = (<-answers).owner
 				}
-			})
+			}
 		})
 	}
 }
@@ -316,9 +291,7 @@ func TestWaitersOfAnotherReplicaAreNotStarved(t *testing.T) {
 // Other replicas see the delete when the informer reports it; without a pause the replica that
 // deleted the lock would always be quicker.
 func TestAReplicaPausesAfterARunOfHandOffs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquire(t, engine, by("a"))
 		answers := make(chan answer, 2)
 		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
@@ -329,9 +302,7 @@ func TestAReplicaPausesAfterARunOfHandOffs(t *testing.T) {
 		etcd.mute(true)
 		begin := time.Now()
 		release(t, engine, "b")
-		if got := <-answers; got.err != nil {
-			t.Fatal(got.err)
-		}
+		mustGet(t, answers)
 		if stoodBack := time.Since(begin); stoodBack < 10*time.Millisecond || stoodBack > 100*time.Millisecond {
 			t.Errorf("stood back for %v", stoodBack)
 		}
@@ -340,9 +311,7 @@ func TestAReplicaPausesAfterARunOfHandOffs(t *testing.T) {
 
 // The queue's goroutine and a caller that releases must not both write for the head.
 func TestAReleaseWhileTheHeadIsTriedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		etcd.mute(true)
 		acquire(t, engine, by("a"))
 		etcd.inject(faults{before: func(verb string) error {
@@ -351,25 +320,18 @@ func TestAReleaseWhileTheHeadIsTriedFor(t *testing.T) {
 			}
 			return nil
 		}})
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		answers := queued(t, engine, waiting("b", time.Hour))
 		release(t, engine, "a")
-		if got := <-answers; got.err != nil {
-			t.Fatal(got.err)
-		}
+		mustGet(t, answers)
 		etcd.inject(faults{})
 		release(t, engine, "b")
-		if owner := etcd.owner(name); owner != "" {
-			t.Errorf("%q still holds the lock", owner)
-		}
+		etcd.mustBeFree(t)
 	})
 }
 
 // What the try reads was true before the release only, and no watch corrects it.
 func TestAReleaseWhileTheHeadReadsTheLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		etcd.mute(true)
 		acquire(t, engine, by("a"))
 		etcd.inject(faults{after: func(verb string) error {
@@ -378,13 +340,10 @@ func TestAReleaseWhileTheHeadReadsTheLock(t *testing.T) {
 			}
 			return nil
 		}})
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		answers := queued(t, engine, waiting("b", time.Hour))
 		begin := time.Now()
 		release(t, engine, "a")
-		if got := <-answers; got.err != nil {
-			t.Fatal(got.err)
-		}
+		mustGet(t, answers)
 		if waited := time.Since(begin); waited > 200*time.Millisecond {
 			t.Errorf("noticed after %v", waited)
 		}
@@ -392,18 +351,13 @@ func TestAReleaseWhileTheHeadReadsTheLock(t *testing.T) {
 }
 
 func TestALockThatTheInformerNeverShowedIsReadAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		etcd.mute(true)
 		acquire(t, engine, by("a"))
-		answers := make(chan answer, 1)
-		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
+		answers := queued(t, engine, waiting("b", time.Hour))
 		etcd.remove()
 		begin := time.Now()
-		if got := <-answers; got.err != nil {
-			t.Error(got.err)
-		}
+		mustGet(t, answers)
 		if waited := time.Since(begin); waited > 2*time.Second {
 			t.Errorf("noticed after %v", waited)
 		}
@@ -411,9 +365,7 @@ func TestALockThatTheInformerNeverShowedIsReadAgain(t *testing.T) {
 }
 
 func TestAWaitOutlastsAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		etcd.inject(faults{before: always(errRefused)})
 		answers := make(chan answer, 2)
 		queueUp(t.Context(), t, engine, waiting("a", 5*time.Second), answers)
@@ -447,25 +399,16 @@ func TestWaitersGetAnErrorWhenTheEngineStops(t *testing.T) {
 
 // Admission may judge by another clock than the engine.
 func TestATakeOverThatIsRefusedIsNotRepeatedAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := start(t, etcd)
+	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquire(t, engine, by("a"))
 		pass(31 * time.Second)
 		refused := refusedAsHeld(name, errors.New("held, by the clock of the webhook"))
-		etcd.inject(faults{before: func(verb string) error {
-			if verb == "update" {
-				return refused
-			}
-			return nil
-		}})
+		etcd.inject(faults{before: failing("update", refused)})
 		etcd.made()
 		if _, err := engine.Acquire(t.Context(), "default", by("b")); !errors.Is(err, lock.ErrHeld) {
 			t.Errorf("without waiting: got %v, want ErrHeld", err)
 		}
-		if diff := cmp.Diff([]string{"create", "get", "update", "get"}, etcd.made()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
+		etcd.mustMake(t, "create", "get", "update", "get")
 		if _, err := engine.Acquire(t.Context(), "default", waiting("b", 10*time.Second)); !errors.Is(err, lock.ErrTimeout) {
 			t.Errorf("got %v, want ErrTimeout", err)
 		}
