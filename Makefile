@@ -83,7 +83,7 @@ build: ## Build the operator, kubectl-lock and the programs for development.
 # Under this name, it completes the arguments of "kubectl lock".
 	@ln -sf kubectl-lock bin/kubectl_complete-lock
 
-page: web/node_modules ## Build the page at /ui/ from web/ into facade/ui (Debian's npm).
+page: web/node_modules ## Build the pages /ui/ and /docs from web/ into facade/ui (Debian's npm).
 	cd web && npm run --silent check && npm run --silent build
 
 web/node_modules: web/package-lock.json

@@ -1,6 +1,8 @@
 package rest_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -33,7 +35,7 @@ func TestTheDocumentIsOpenAPI(t *testing.T) {
 	}
 	f.do(http.MethodHead, "/openapi.json", "").want(http.StatusOK)
 	f.do(http.MethodGet, "/openapi.json", "", "Accept", "text/html").want(http.StatusNotAcceptable, "not-acceptable")
-	f.do(http.MethodPut, "/docs", "").want(http.StatusMethodNotAllowed, "method-not-allowed")
+	f.do(http.MethodPut, "/openapi.json", "").want(http.StatusMethodNotAllowed, "method-not-allowed")
 }
 
 func TestTheDocumentHasTheBoundsOfTheService(t *testing.T) {
@@ -161,20 +163,77 @@ func TestNoMemberOfARequestIsMissingInTheDocument(t *testing.T) {
 	}
 }
 
-func TestThePageNeedsNothingFromElsewhere(t *testing.T) {
+// The examples are one story: alice acquires the lock, bob is refused, alice renews it, bob reads it, and alice releases it.
+func TestTheExamplesAreWhatTheServiceAcceptsAndAnswers(t *testing.T) {
 	f := newFixture(t)
-	got := f.do(http.MethodGet, "/docs", "", "Accept", "text/html,*/*;q=0.1").want(http.StatusOK)
-	if policy := got.header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") {
-		t.Errorf("policy %s", policy)
-	}
-	for _, text := range []string{"POST /v1/namespaces/{namespace}/locks/{key}", "urn:lock-operator:problem:lock-held", "Acquire the lock."} {
-		if !strings.Contains(got.body, text) {
-			t.Errorf("the page does not tell %s", text)
+	document := theContract(t).document
+	told := map[any]bool{}
+	for _, step := range []struct {
+		user, operation string
+		status          int
+	}{
+		{"alice", "acquire", http.StatusCreated},
+		{"bob", "acquire", http.StatusLocked},
+		{"alice", "renew", http.StatusOK},
+		{"bob", "read", http.StatusOK},
+		{"alice", "release", http.StatusNoContent},
+	} {
+		path, method := placeOf(document, step.operation)
+		item := document.Paths.Value(path)
+		operation := item.GetOperation(method)
+		headers, body := []string{"User", step.user}, ""
+		if step.operation == "acquire" {
+			headers = append(headers, "Idempotency-Key", "the-lock-token-of-the-examples")
+		}
+		parameters := map[string]*openapi3.Parameter{}
+		for _, each := range slices.Concat(item.Parameters, operation.Parameters) {
+			parameters[each.Value.Name] = each.Value
+		}
+		for name, each := range parameters {
+			if each.Example == nil {
+				continue
+			}
+			told[each] = true
+			if value := fmt.Sprint(each.Example); each.In == openapi3.ParameterInPath {
+				path = strings.ReplaceAll(path, "{"+name+"}", value)
+			} else {
+				headers = append(headers, name, value)
+			}
+		}
+		if operation.RequestBody != nil {
+			sent := operation.RequestBody.Value.Content.Get("application/json")
+			text, err := json.Marshal(sent.Example)
+			if err != nil {
+				t.Fatal(err)
+			}
+			told[sent], body = true, string(text)
+		}
+		if step.operation == "renew" {
+			f.clock.Step(30 * time.Second)
+		}
+		got := f.do(method, path, body, headers...).want(step.status)
+		if got.body == "" {
+			continue
+		}
+		want := operation.Responses.Status(step.status).Value.Content.Get(got.header.Get("Content-Type"))
+		told[want] = true
+		if diff := cmp.Diff(want.Example, decode[any](got)); diff != "" {
+			t.Errorf("%s by %s (-document +service):\n%s", step.operation, step.user, diff)
 		}
 	}
-	for _, text := range []string{"<script", "src=", "http:", "https:", "style="} {
-		if strings.Contains(got.body, text) {
-			t.Errorf("the page has %s", text)
+	if all := strings.Count(f.do(http.MethodGet, "/openapi.json", "").body, `"example":`); all != len(told) {
+		t.Errorf("%d of %d examples are part of the story", len(told), all)
+	}
+}
+
+// placeOf returns the path and the method of an operation.
+func placeOf(document *openapi3.T, id string) (path, method string) {
+	for path, item := range document.Paths.Map() {
+		for method, operation := range item.Operations() {
+			if operation.OperationID == id {
+				return path, method
+			}
 		}
 	}
+	return "", ""
 }

@@ -35,7 +35,7 @@ type Handler struct {
 	config   Config
 	metrics  server.Metrics
 	refusals server.Refusals
-	document document
+	document []byte
 	feeds    feeds
 }
 
@@ -69,8 +69,7 @@ func (h *Handler) Register(mux *http.ServeMux) {
 	mux.Handle(allFeedPath, sameOrigin.Handler(h.serve(feedResource)))
 	mux.Handle(rightsPath, sameOrigin.Handler(h.serve(rightsResource)))
 	mux.Handle("/v1/", h.serve(noResource))
-	mux.Handle(documentPath, h.serveStatic(h.document.json, jsonType, ""))
-	mux.Handle(docsPath, h.serveStatic(h.document.html, "text/html; charset=utf-8", h.document.policy))
+	mux.HandleFunc(documentPath, h.serveDocument)
 }
 
 // operation is what a method of a resource does.

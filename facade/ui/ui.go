@@ -1,5 +1,6 @@
-// Package ui serves the page that shows the locks live. The page is a program for the browser that is built from
-// web/ and embedded here; it knows nothing of the cluster, and asks the REST door like any other client.
+// Package ui serves the page that shows the locks live, and the one that shows the OpenAPI document of the REST door.
+// The pages are programs for the browser that are built from web/ and embedded here; they know nothing of the cluster,
+// and ask the REST door like any other client.
 package ui
 
 import (
@@ -14,11 +15,14 @@ import (
 	"forrst.dev/lock-operator/facade/server"
 )
 
-// Path is where the page is.
-const Path = "/ui/"
+// Where the page with the locks is, and the one with the document.
+const (
+	Path     = "/ui/"
+	DocsPath = "/docs"
+)
 
-// policy permits the page its own scripts, styles and pictures, and requests to its own origin. The browser also refuses
-// to make markup of text (Trusted Types).
+// policy permits the pages their own scripts, styles and pictures, and requests to their own origin. The browser also
+// refuses to make markup of text (Trusted Types).
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
@@ -33,19 +37,19 @@ var contentTypes = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// asset is a file of the page as it is served.
+// asset is a file of the pages as it is served.
 type asset struct {
 	text              []byte
 	contentType, etag string
 }
 
-// Page is a door that needs no credentials: what it serves is the same everywhere. It implements [server.Door] and
+// Page has the pages. It is a door that needs no credentials: what it serves is the same everywhere. It implements [server.Door] and
 // is safe for concurrent use.
 type Page struct{ assets map[string]asset }
 
 var _ server.Door = (*Page)(nil)
 
-// New returns the page.
+// New returns the pages.
 func New() (*Page, error) {
 	p := &Page{assets: map[string]asset{}}
 	files, err := embedded.ReadDir("assets")
@@ -71,6 +75,7 @@ func New() (*Page, error) {
 // Register implements [server.Door].
 func (p *Page) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+Path+"{$}", func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, "index.html") })
+	mux.HandleFunc("GET "+DocsPath, func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, "docs.html") })
 	mux.HandleFunc("GET "+Path+"{file}", func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, r.PathValue("file")) })
 	for from, status := range map[string]int{"/ui": http.StatusPermanentRedirect, "/{$}": http.StatusTemporaryRedirect} {
 		mux.HandleFunc("GET "+from, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, Path, status) })

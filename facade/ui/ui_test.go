@@ -43,6 +43,9 @@ func TestThePage(t *testing.T) {
 		"/ui/app.js":     "text/javascript; charset=utf-8",
 		"/ui/style.css":  "text/css; charset=utf-8",
 		"/ui/icon.svg":   "image/svg+xml",
+		"/docs":          "text/html; charset=utf-8",
+		"/ui/docs.js":    "text/javascript; charset=utf-8",
+		"/ui/docs.css":   "text/css; charset=utf-8",
 	} {
 		got := get(t, page, path)
 		if got.Code != http.StatusOK || got.Header().Get("Content-Type") != want || got.Body.Len() == 0 {
@@ -66,7 +69,7 @@ func TestThePage(t *testing.T) {
 
 func TestTheBrowserIsToldToRunNothingElse(t *testing.T) {
 	page := newPage(t)
-	for _, path := range []string{"/ui/", "/ui/app.js", "/ui/none"} {
+	for _, path := range []string{"/ui/", "/ui/app.js", "/ui/none", "/docs", "/ui/docs.js"} {
 		header := get(t, page, path).Header()
 		policy := header.Get("Content-Security-Policy")
 		for _, part := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'", "frame-ancestors 'none'", "require-trusted-types-for 'script'"} {
@@ -90,11 +93,16 @@ func TestTheBrowserIsToldToRunNothingElse(t *testing.T) {
 
 // What the policy forbids must not be there, since it would not work.
 func TestThePageHasNothingInline(t *testing.T) {
-	html := get(t, newPage(t), "/ui/").Body.String()
-	for _, forbidden := range []string{`<script>`, `<style`, ` style=`, `\son[a-z]+=`, `(src|href)="(https?:)?//`} {
-		if found := regexp.MustCompile(forbidden).FindString(html); found != "" {
-			t.Errorf("%s in %s", found, html)
+	for _, path := range []string{"/ui/", "/docs"} {
+		html := get(t, newPage(t), path).Body.String()
+		for _, forbidden := range []string{`<script>`, `<style`, ` style=`, `\son[a-z]+=`, `(src|href)="(https?:)?//`} {
+			if found := regexp.MustCompile(forbidden).FindString(html); found != "" {
+				t.Errorf("%s in %s", found, html)
+			}
 		}
+	}
+	if strings.Contains(get(t, newPage(t), "/ui/docs.css").Body.String(), "url(\"data:") {
+		t.Error("the style sheet of the documentation has pictures in itself")
 	}
 	script := get(t, newPage(t), "/ui/app.js").Body.String()
 	for _, forbidden := range []string{"localStorage", "sessionStorage", "document.cookie", "indexedDB", "eval(", "new Function"} {

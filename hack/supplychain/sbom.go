@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/CycloneDX/cyclonedx-go"
 )
@@ -48,7 +49,7 @@ func componentOf(of module) cyclonedx.Component {
 		PackageURL: "pkg:golang/" + of.name(), Licenses: &licenses,
 	}
 	if of.sha512 != "" {
-		component.PackageURL = "pkg:npm/" + of.name()
+		component.PackageURL = "pkg:npm/" + strings.ReplaceAll(of.path, "@", "%40") + "@" + of.version
 		component.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA512, Value: of.sha512}}
 	}
 	if of.sha256 != "" {

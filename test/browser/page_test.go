@@ -95,7 +95,7 @@ func openPage(streams map[string]string) *page {
 		closeTab()
 		listening.Wait()
 	})
-	// The documentation page permits itself no connections; the document beside it says nothing.
+	// Unlike a page, the document opens no streams of its own.
 	Expect(chromedp.Do(tab, chromedp.Navigate(served.url()+"/openapi.json"), chromedp.Evaluate[chromedp.Void](script))).To(Succeed())
 	for name, path := range streams {
 		Expect(chromedp.Do(tab, chromedp.Evaluate[chromedp.Void](fmt.Sprintf("follow(%q, %q)", name, path)))).To(Succeed())
