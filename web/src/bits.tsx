@@ -22,9 +22,11 @@ export function duration(ms: number, isExact = true): string {
   return Math.floor(seconds / size) + unit + (rest && next && seconds >= 1 ? " " + rest + next[0] : "");
 }
 
-const clockFormat = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const dayFormat = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-export function clockTime(at: number, now: number): string { return (Math.abs(now - at) > 64_800_000 ? dayFormat : clockFormat).format(at); }
+const clockFormat = new Intl.DateTimeFormat(undefined, {
+  year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short",
+});
+/** A time in the time zone of the browser, which it names. */
+export function clockTime(at: number): string { return clockFormat.format(at); }
 
 const serviceAccount = /^system:serviceaccount:([^:]+):(.+)$/;
 

@@ -127,10 +127,10 @@ function Facts({ entry, renewals, now }: { entry: Entry; renewals: number; now: 
     <dt>Holder</dt><dd><i class={"mark hue" + hueOf(lock.holder)} aria-hidden="true" /><Who user={lock.holder} /></dd>
     {ref && <><dt>Stands for</dt><dd>{ref.kind} <Data>{ref.name}</Data><small class="quiet">The lock ends with it.</small></dd></>}
     {lock.reason && <><dt>Reason</dt><dd><Data>{lock.reason}</Data></dd></>}
-    <dt>Since</dt><dd>{clockTime(entry.acquired, now)} <span class="quiet">for {duration(now - entry.acquired, false)}</span></dd>
+    <dt>Since</dt><dd>{clockTime(entry.acquired)} <span class="quiet">for {duration(now - entry.acquired, false)}</span></dd>
     <dt>Renewed</dt><dd>{entry.renewed === entry.acquired ? "not yet" : <>{duration(now - entry.renewed, false)} ago</>}
       {renewals > 0 && <span class="quiet"> {renewals}× while this page watched</span>}</dd>
-    <dt>Expires</dt><dd>{clockTime(entry.expires, now)}
+    <dt>Expires</dt><dd>{clockTime(entry.expires)}
       {lock.ttl_seconds !== undefined && <span class="quiet"> a renewal gives it {duration(lock.ttl_seconds * 1000, false)}</span>}</dd>
     {lock.fencing_token !== undefined && <><dt>Fencing token</dt><dd class="number">{lock.fencing_token}</dd></>}
     {!!lock.guards?.length && <><dt>Guards</dt>
@@ -180,14 +180,14 @@ function Timeline({ past, now, since }: { past: Tenure[]; now: number; since: nu
       {past.map(each => <rect key={each.from} class={"hue" + hueOf(each.holder) + (each.how === "expired" ? " expired" : "")}
         x={(each.from - begin) / span * 1000} y="3" height="20" width={Math.max(2, ((each.to ?? now) - each.from) / span * 1000 - 1.5)} />)}
     </svg>
-    <div class="ends quiet"><span>{clockTime(begin, now)}</span><span>now</span></div>
+    <div class="ends quiet"><span>{clockTime(begin)}</span><span>now</span></div>
     <ol>{recent.map(each => <li key={each.from}>
       <i class={"mark hue" + hueOf(each.holder)} aria-hidden="true" />
-      <span class="who"><Data title={each.holder}>{shortName(each.holder)}</Data>{each.ref && <small class="quiet"><Data>{each.ref}</Data></small>}</span>
-      <span class="quiet">{clockTime(each.from, now)}</span>
+      <span class="who"><Data title={each.holder}>{shortName(each.holder)}</Data>{each.ref && <small class="quiet"><Data>{each.ref}</Data></small>}
+        <small class="quiet">{clockTime(each.from)}</small></span>
       <span class={"how " + (each.how ?? "present")}>{howEnded(each)}</span>
     </li>)}</ol>
-    <p class="quiet small">As seen since {clockTime(since, now)}.</p>
+    <p class="quiet small">As seen since {clockTime(since)}.</p>
   </section>;
 }
 

@@ -50,7 +50,7 @@ export function List({ entries, route, now, hasNamespaces }: { entries: Entry[];
   };
   const chosen = route.lock && idOf(route.lock);
   const tabbed = shown.some(each => each.id === active) ? active : shown[0]?.id;
-  return <div class="list" role="table" aria-label="Locks" aria-rowcount={entries.length + 1} onKeyDown={move}>
+  return <div class={"list" + (entries.length * row > height ? " long" : "")} role="table" aria-label="Locks" aria-rowcount={entries.length + 1} onKeyDown={move}>
     <div role="rowgroup" class="head">
       <div role="row" aria-rowindex={1} class="row">
         <span role="columnheader">Lock</span><span role="columnheader">Holder</span><span role="columnheader">Expires in</span>

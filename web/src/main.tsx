@@ -6,7 +6,7 @@ import {
   follow, foreign, hasToken, isAddressable, isToken, lockPath, mayPass, pauseAfter, readRights, Refusal, useToken,
   type Line, type Lock, type Past, type Problem, type Rights,
 } from "./api";
-import { Data, duration, Spark, Who } from "./bits";
+import { clockTime, Data, duration, Spark, Who } from "./bits";
 import { Detail } from "./detail";
 import { List } from "./list";
 import { go, hashOf, readRoute, type Route, type Sort } from "./route";
@@ -227,7 +227,7 @@ const verbs = [
 function Viewer({ rights }: { rights: Rights }) {
   const where = scope?.namespace && !scope.isAll ? <>in <Data>{scope.namespace}</Data></> : "of all namespaces";
   return <details class="viewer">
-    <summary>{rights.is_authenticated ? <Who user={rights.user} /> : "Not signed in"}</summary>
+    <summary>{rights.is_authenticated ? <Who user={rights.user} /> : "No sign-in"}</summary>
     <div>
       <p>{rights.is_authenticated ? <>You are <Data>{rights.user}</Data>.</>
         : "Callers are not authenticated here: every program on this machine may do everything."}</p>
@@ -309,14 +309,15 @@ const relations: Record<string, string> = { "handed-off": "to ", released: "of "
 
 function Activity({ route, now }: { route: Route; now: number }) {
   const recent = store.happened.filter(each => !route.namespace || each.lock.namespace === route.namespace).slice(-30).reverse();
+  if (!recent.length) return null;
   return <aside class="activity" aria-label="Lately">
     <h2>Lately</h2>
-    {recent.length ? <ol>{recent.map(({ number, at, event, lock }) => <li key={number} class={event}>
+    <ol>{recent.map(({ number, at, event, lock }) => <li key={number} class={event}>
       <span class="what">{words[event] ?? event}</span>
       <a href={hashOf({ ...route, lock: { namespace: lock.namespace, key: lock.key, function: lock.function } })}><Data>{lock.key}</Data></a>
       <small class="quiet">{relations[event] ?? "by "}<Who user={lock.holder} /></small>
-      <time class="quiet">{now - at < 1000 ? "now" : duration(now - at, false)}</time>
-    </li>)}</ol> : <p class="quiet">What happens to the locks shows here.</p>}
+      <time class="quiet" title={clockTime(at)}>{now - at < 1000 ? "now" : duration(now - at, false)}</time>
+    </li>)}</ol>
   </aside>;
 }
 

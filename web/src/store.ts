@@ -97,6 +97,7 @@ export class Store {
       this.put(lock);
     }
     for (const id of missing) if (!this.entries.get(id)!.ended) this.end(id, "ended");
+    if (!this.isSynced) this.note(locks.map(lock => ({ at: Date.parse(lock.acquired_at), event: "acquired", lock })));
     this.isSynced = true;
     this.awaySince = undefined;
     this.watchedSince ||= this.now();
@@ -106,8 +107,17 @@ export class Store {
   /** Takes in what had ended before this page could see it. */
   recall({ since, grants }: Past): void {
     for (const each of grants) this.remember(each);
+    // The lock of a grant that was handed off names its former holder.
+    this.note(grants.filter(each => each.event !== "handed-off").map(({ event, ended_at, lock }) => ({ at: Date.parse(ended_at), event, lock })));
     this.watchedSince = Math.min(this.watchedSince || Infinity, Date.parse(since));
     this.redraw();
+  }
+
+  /** Keeps what has happened last. The service may tell it more than once. */
+  private note(told: Omit<Happened, "number">[]): void {
+    const known = new Set(this.happened.map(nameOf));
+    for (const each of told) if (!known.has(nameOf(each))) this.happened.push({ ...each, number: this.happenings++ });
+    this.happened = this.happened.sort((a, b) => a.at - b.at).slice(-keptHappened);
   }
 
   apply(changes: Change[], now?: string): void {
@@ -124,11 +134,9 @@ export class Store {
           this.put(each.lock, each.event);
       }
       this.rates[seconds - 1]!++;
-      if (each.event !== "renewed" && each.event !== "changed") {
-        this.happened.push({ number: this.happenings++, at: this.now(), event: each.event, lock: each.lock });
-      }
     }
-    if (this.happened.length > 2 * keptHappened) this.happened = this.happened.slice(-keptHappened);
+    const at = now ? Date.parse(now) : this.now();
+    this.note(changes.filter(each => each.event !== "renewed" && each.event !== "changed").map(each => ({ ...each, at })));
     this.redraw(true);
   }
 
@@ -260,6 +268,8 @@ export class Store {
     return this.viewed = found.sort(orders[route.sort]);
   }
 }
+
+function nameOf({ event, lock }: Change): string { return event + "\0" + lock.acquired_at + "\0" + idOf(lock); }
 
 function refOf(lock: Lock): string { return lock.holder_ref ? lock.holder_ref.kind + " " + lock.holder_ref.name : ""; }
 
