@@ -220,7 +220,7 @@ BENCH = AGAINST="$(AGAINST)" KUBEBUILDER_ASSETS="$(ASSETS)" hack/bench.sh -live-
 bench: build control-plane bin/bench ## Measure against what locks are built on and against peers; fail on a figure out of bounds.
 	@$(BENCH) $(BENCHFLAGS)
 
-bench-report: build control-plane bin/bench ## Do the same, or what SUITE=scale says, and write tables and plots into docs/performance.md.
+bench-report: build control-plane bin/bench ## Do the same, or what SUITE=scale says, and write tables into docs/performance.md.
 	@$(BENCH) -suite=$(or $(SUITE),speed) -report=docs/performance.md -revision="$$(git describe --always --dirty)" $(BENCHFLAGS)
 
 bench-scale: build control-plane bin/bench ## Measure with 100,000 live locks, or as many as LOCKS says.

@@ -1,43 +1,57 @@
-// Command bench starts a development cluster, measures the locks of this project against
-// their building blocks and against their peers, and fails if a figure misses its bound. See
-// docs/performance.md.
+// Command bench starts a development cluster, measures the locks of this project against their building blocks and against
+// their peers, and fails if a figure misses its bound. See docs/performance.md.
 package main
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
-	"slices"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
 	"syscall"
 	"time"
-
-	"forrst.dev/lock-operator/test/bench/lab"
-	"forrst.dev/lock-operator/test/bench/measure"
-	"forrst.dev/lock-operator/test/bench/report"
 )
 
-// errStuck says that a scenario exceeded its time.
-var errStuck = errors.New("the scenario did not finish in time")
+// suites are the scenarios by suite, and timeouts bound one of them.
+var (
+	suites   = map[string][]scenario{"speed": speed, "scale": scale}
+	timeouts = map[string]time.Duration{"speed": 15 * time.Minute, "scale": 4 * time.Hour}
+)
+
+// options are the options of the command line.
+type options struct {
+	// suite is a key of suites, and only selects scenarios of it by name.
+	suite string
+	only  *regexp.Regexp
+	// isTrial says that the run is too short to judge by, and effort is a factor for the number of rounds.
+	isTrial bool
+	effort  float64
+	// liveLocks is how many locks the suite scale holds.
+	liveLocks int
+	// root is the folder of this commit, built, and against that of another one to compare with, or empty.
+	root, against string
+	// page is the page of the documentation to write the report into, or empty.
+	page string
+	// revision is the commit that is measured, for the page.
+	revision string
+}
 
 func main() {
-	if slices.Equal(os.Args[1:], []string{lab.EchoCommand}) {
-		if err := lab.RunEcho(os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, "bench: echo:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	settings, err := parseOptions(os.Args[1:])
+	options, err := parseOptions(os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
 	}
 	// With SIGPIPE, so the cluster also ends if the reader of the output has gone.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE)
-	err = run(ctx, settings, os.Stdout)
+	err = run(ctx, options, os.Stdout)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -45,71 +59,98 @@ func main() {
 	}
 }
 
+func parseOptions(arguments []string) (o options, err error) {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	only := flags.String("only", "", "run only scenarios that match the `expression`")
+	flags.StringVar(&o.suite, "suite", "speed", "which `suite` to run: speed or scale")
+	flags.BoolVar(&o.isTrial, "quick", false, "a tenth of the rounds and of the live locks: a trial, too short to judge by")
+	flags.Float64Var(&o.effort, "effort", 1, "the `factor` for the number of rounds")
+	flags.IntVar(&o.liveLocks, "live-locks", 100_000, "how many locks the suite scale holds")
+	flags.StringVar(&o.root, "root", ".", "`folder` of the commit that is measured, built")
+	flags.StringVar(&o.against, "against", "", "`folder` of another commit, built, to compare with on a cluster of its own")
+	flags.StringVar(&o.page, "report", "", "`path` of a page to write the tables into")
+	flags.StringVar(&o.revision, "revision", "unknown", "the `commit` that is measured, for the page")
+	if err := flags.Parse(arguments); err != nil {
+		return o, err
+	}
+	if o.isTrial {
+		o.effort /= 10
+		o.liveLocks /= 10
+	}
+	if suites[o.suite] == nil || o.effort <= 0 || o.liveLocks < 1 {
+		return o, errors.New("-suite must be speed or scale, -effort and -live-locks positive")
+	}
+	if o.only, err = regexp.Compile(*only); err != nil {
+		return o, fmt.Errorf("-only: %w", err)
+	}
+	o.root, err = filepath.Abs(o.root)
+	return o, err
+}
+
 // run measures, prints the report, and writes it into the page of -report.
-func run(ctx context.Context, settings options, out io.Writer) error {
-	if err := measure.RaiseFileLimit(); err != nil {
+func run(ctx context.Context, o options, out io.Writer) error {
+	started := time.Now()
+	all := &bench{Context: ctx, report: &report{}, options: o, machine: &machine{root: "/proc"}}
+	about := ""
+	err := all.try(func(b *bench) {
+		raiseFileLimit()
+		fmt.Fprintln(os.Stderr, "Starting the cluster")
+		b.cluster = b.startCluster(o.root)
+		about = describe(b)
+		b.runAll(started)
+	})
+	if about == "" {
 		return err
 	}
-	about, err := describe(settings)
-	if err != nil {
-		return err
-	}
-	machine, err := measure.NewMachine()
-	if err != nil {
-		return err
-	}
-	result, err := measureAll(ctx, settings, machine, &about)
-	if result == nil {
-		return err
-	}
-	// Also what an interrupted run has measured is of use, but not in a page.
-	result.Print(out)
-	fmt.Fprintf(out, "\nTook %.0fs\n", about.Took.Seconds())
-	if ctx.Err() != nil {
-		return err
-	}
-	if settings.page != "" {
-		if writeErr := writePage(settings, result, about); writeErr != nil {
-			return errors.Join(err, fmt.Errorf("write %s: %w", settings.page, writeErr))
+	about += fmt.Sprintf(" It took %.0f minutes. %s", math.Ceil(time.Since(started).Minutes()), all.machine)
+	text := about + "\n\n" + all.markdown() +
+		"writes, reads: requests to the API server per cycle; API, etcd, operator, clients: their processor time in ms per cycle.\n"
+	fmt.Fprint(out, text)
+	// What an interrupted run has measured is of use, but not in a page.
+	if o.page != "" && ctx.Err() == nil {
+		page, pageErr := os.ReadFile(o.page)
+		replaced, replaceErr := replace(string(page), o.suite, text)
+		if err = errors.Join(err, pageErr, replaceErr); err == nil {
+			err = os.WriteFile(o.page, []byte(replaced), 0o644)
 		}
 	}
-	return errors.Join(err, verdict(result))
+	return errors.Join(err, all.verdict(), context.Cause(ctx))
 }
 
-// verdict fails if a figure misses its bound, or could not be judged.
-func verdict(result *report.Report) error {
-	var failures []error
-	if missed := result.Missed(); missed > 0 {
-		failures = append(failures, fmt.Errorf("%d figures miss their bounds or could not be measured", missed))
-	}
-	if unjudged := result.Unjudged(); unjudged > 0 {
-		failures = append(failures, fmt.Errorf("the machine was too busy to judge %d figures; run it when nothing else runs", unjudged))
-	}
-	return errors.Join(failures...)
-}
-
-// measureAll starts the cluster and runs every chosen scenario. After a failed scenario it runs the others.
-func measureAll(ctx context.Context, settings options, machine *measure.Machine, about *report.About) (result *report.Report, err error) {
-	started := time.Now()
-	fmt.Fprintln(os.Stderr, "Starting the cluster")
-	opened, err := lab.Open(ctx, settings.Options, machine)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, opened.Close()) }()
-	about.Kubernetes, about.Etcd = opened.Versions.Kubernetes, opened.Versions.Etcd
-	result = &report.Report{}
-	for _, scenario := range settings.scenarios() {
-		fmt.Fprintf(os.Stderr, "%5.0fs  %s\n", time.Since(started).Seconds(), scenario.Name)
-		limited, cancel := context.WithTimeoutCause(ctx, settings.scenarioTimeout, errStuck)
-		if err := scenario.Run(limited, opened, result); err != nil {
-			result.Fail(scenario.Name, err)
+// runAll runs the scenarios, also after a failed one.
+func (b *bench) runAll(started time.Time) {
+	for _, each := range suites[b.options.suite] {
+		if !b.options.only.MatchString(each.name) || b.Err() != nil {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "%5.0fs  %s\n", time.Since(started).Seconds(), each.name)
+		ctx, cancel := context.WithTimeoutCause(b, timeouts[b.options.suite], errors.New("the scenario did not finish in time"))
+		inner := *b
+		inner.Context, inner.cleanups = ctx, nil
+		if err := inner.try(each.run); err != nil {
+			b.fail(each.name, err)
 		}
 		cancel()
-		if ctx.Err() != nil {
-			return result, context.Cause(ctx)
+	}
+}
+
+// describe says where and when the run is made.
+func describe(b *bench) string {
+	text := "One run"
+	if b.options.isTrial {
+		text = "A trial, too short to judge by,"
+	}
+	against := ""
+	if b.options.against != "" {
+		against = " against " + filepath.Base(b.options.against)
+	}
+	processor := "unknown" // processors of other architectures may have no name
+	for line := range strings.Lines(string(must(os.ReadFile("/proc/cpuinfo")))) {
+		if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "model name" {
+			processor = strings.TrimSpace(value)
 		}
 	}
-	about.Took = time.Since(started)
-	return result, nil
+	return fmt.Sprintf("%s with an effort of %g on %s: commit %s%s, Kubernetes %s, etcd %s, %d processors (%s).",
+		text, b.options.effort, time.Now().UTC().Format(time.DateOnly), b.options.revision, against,
+		must(b.clientset.Discovery().ServerVersion()).GitVersion, must(b.etcd.Status(b, b.etcd.Endpoints()[0])).Version, runtime.NumCPU(), processor)
 }
