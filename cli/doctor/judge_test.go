@@ -161,6 +161,7 @@ func TestFindsWhatIsWrong(t *testing.T) {
 		"no definition":                {func(f *Facts) { f.Definition.Err = notFound }, Fail, "does not know Locks"},
 		"a definition not established": {func(f *Facts) { f.Definition.Value.Status.Conditions = nil }, Fail, "not established"},
 		"an old definition":            {func(f *Facts) { f.Definition.Value = definition("v1alpha1", "guards") }, Fail, "lacks spec.holderUID"},
+		"a version not served":         {func(f *Facts) { f.Definition.Value.Spec.Versions[0].Served = false }, Fail, "and not v1alpha1"},
 		"another version":              {func(f *Facts) { f.Definition.Value = definition("v1") }, Fail, "serves the versions v1"},
 		"no right to create":           {func(f *Facts) { f.Rights.Value = slices.Delete(f.Rights.Value, 3, 4) }, Warn, "may not create locks"},
 		"no webhook configuration":     {func(f *Facts) { f.Mutating.Value = nil }, Fail, "no webhook configuration"},
@@ -307,5 +308,14 @@ func TestOfANamespaceThatDoesNotExistNothingElseIsSaid(t *testing.T) {
 	}
 	if want := []string{"namespace: " + string(Fail)}; !slices.Equal(found, want) {
 		t.Errorf("found %q, want %q", found, want)
+	}
+}
+
+func TestAFailureIsWorseThanAWarning(t *testing.T) {
+	report := Report{{Status: Warn}, {Status: Fail}, {Status: Skip}}
+	for count, want := range []Status{OK, Warn, Fail, Fail} {
+		if got := report[:count].Worst(); got != want {
+			t.Errorf("of %v the worst is %s, want %s", report[:count], got, want)
+		}
 	}
 }
