@@ -63,7 +63,7 @@ func (c *call) readAcquireArguments() (*acquireArguments, envelope.Errors) {
 		request.TTL = ttl.Length
 	}
 	request.Reason = readReason(&fields)
-	request.HolderRef = readHolderRef(&fields, &problems)
+	request.HolderRef = readHolderRef(&fields)
 	if delay := fields.Duration("release_delay", envelope.DurationLimits{Unbounded: true, AllowZero: true}); delay != nil {
 		request.ReleaseDelay = delay.Length
 	}
@@ -111,21 +111,17 @@ func (a *acquireArguments) problem(err error) error {
 
 // readHolderRef reads the object that the caller names. Its fields are checked with the rest
 // of the request. Only without a reference it returns nil: one that is malformed is empty.
-func readHolderRef(fields *envelope.Fields, problems *envelope.Errors) *v1alpha1.HolderReference {
-	before := len(*problems)
-	raw := fields.Object("holder_ref")
-	switch {
-	case raw == nil && len(*problems) == before:
+func readHolderRef(fields *envelope.Fields) *v1alpha1.HolderReference {
+	if fields.IsAbsent("holder_ref") {
 		return nil
-	case raw == nil:
-		return &v1alpha1.HolderReference{}
 	}
-	object, _ := envelope.ReadObject(raw, fields.Pointer("holder_ref"), envelope.InvalidArguments, problems)
 	ref := &v1alpha1.HolderReference{}
-	ref.APIVersion, _ = object.RequiredText("api_version")
-	ref.Kind, _ = object.RequiredText("kind")
-	ref.Name, _ = object.RequiredText("name")
-	uid, _ := object.RequiredText("uid")
-	ref.UID = types.UID(uid)
+	if object, ok := fields.Nested("holder_ref", "must be an object"); ok {
+		ref.APIVersion, _ = object.RequiredText("api_version")
+		ref.Kind, _ = object.RequiredText("kind")
+		ref.Name, _ = object.RequiredText("name")
+		uid, _ := object.RequiredText("uid")
+		ref.UID = types.UID(uid)
+	}
 	return ref
 }

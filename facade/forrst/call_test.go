@@ -150,7 +150,7 @@ func TestStepsAreTakenInOrder(t *testing.T) {
 			picky := function("f", result(`1`))
 			picky.Prepare = func(request *envelope.Request) (forrst.Invocation, envelope.Errors) {
 				var problems envelope.Errors
-				fields, _ := envelope.ReadObject(request.Call.Arguments, "/call/arguments", envelope.InvalidArguments, &problems)
+				fields, _ := envelope.ReadObject(request.Call.Arguments, "/call/arguments", &problems)
 				fields.RequiredText("n")
 				return result(`1`), problems
 			}

@@ -165,9 +165,9 @@ func (c *errorContext) invalidField(problem *field.Error) envelope.Error {
 	switch {
 	case !c.isReading:
 	case name == "ttl":
-		return envelope.Exceeds(c.maxTTL, envelope.InvalidArguments, c.pointer+"/ttl/value")
+		return envelope.Exceeds(c.maxTTL, c.pointer, "ttl")
 	case name == "release_delay" && problem.Type == field.ErrorTypeInvalid:
-		return envelope.Exceeds(v1alpha1.MaxReleaseDelay, envelope.InvalidArguments, c.pointer+"/release_delay/value")
+		return envelope.Exceeds(v1alpha1.MaxReleaseDelay, c.pointer, "release_delay")
 	case name == "function" && c.kind == lockExtension:
 		// The function is that of the call.
 		answer.Message = `scope must be "global": the name of the function ` + problem.Detail

@@ -107,7 +107,7 @@ func (c *call) position(name string) int {
 // readOptions prepares to read the options of the extension at position.
 func (c *call) readOptions(position int, problems *envelope.Errors) envelope.Fields {
 	fields, _ := envelope.ReadObject(c.request.Extensions[position].Options,
-		"/extensions/"+strconv.Itoa(position)+"/options", envelope.InvalidArguments, problems)
+		"/extensions/"+strconv.Itoa(position)+"/options", problems)
 	return fields
 }
 

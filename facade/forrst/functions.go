@@ -132,6 +132,6 @@ func (r *registry) find(name, version, pointer string) (*function, *envelope.Err
 const argumentsPointer = "/call/arguments"
 
 func (c *call) readArguments(problems *envelope.Errors) envelope.Fields {
-	fields, _ := envelope.ReadObject(c.request.Call.Arguments, argumentsPointer, envelope.InvalidArguments, problems)
+	fields, _ := envelope.ReadObject(c.request.Call.Arguments, argumentsPointer, problems)
 	return fields
 }

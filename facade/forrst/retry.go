@@ -100,7 +100,7 @@ func retryTime(problem *envelope.Error) *envelope.Duration {
 // that is too long.
 func retryAfterFromDetails(problem *envelope.Error) *envelope.Duration {
 	var ignored envelope.Errors
-	details, _ := envelope.ReadObject(problem.Details, "", problem.Code, &ignored)
+	details, _ := envelope.ReadObject(problem.Details, "", &ignored)
 	limits := envelope.DurationLimits{Max: maxRetryAfter}
 	if after := details.Duration("retry_after", limits); after != nil {
 		return after
@@ -109,6 +109,6 @@ func retryAfterFromDetails(problem *envelope.Error) *envelope.Duration {
 	if raw == nil {
 		return nil
 	}
-	seconds, _ := envelope.ReadObject(envelope.WithMember(nil, "value", raw), "", problem.Code, &ignored)
+	seconds, _ := envelope.ReadObject(envelope.WithMember(nil, "value", raw), "", &ignored)
 	return seconds.AsDuration(limits)
 }

@@ -6,8 +6,7 @@ import "net/http"
 // may add their own in SCREAMING_SNAKE_CASE (docs/forrst.md, section 5.3).
 type Code string
 
-// The standard error codes that a lock service uses or meets (docs/forrst.md, section
-// 5.3).
+// The error codes that a lock service uses or meets (docs/forrst.md, section 5.3).
 const (
 	// ParseError means that the body is not JSON.
 	ParseError Code = "PARSE_ERROR"
@@ -23,8 +22,6 @@ const (
 	FunctionDisabled Code = "FUNCTION_DISABLED"
 	// InvalidArguments means that arguments or extension options are wrong.
 	InvalidArguments Code = "INVALID_ARGUMENTS"
-	// SchemaValidationFailed means that arguments fail the published JSON Schema.
-	SchemaValidationFailed Code = "SCHEMA_VALIDATION_FAILED"
 	// ExtensionNotSupported means that a needed extension is not offered.
 	ExtensionNotSupported Code = "EXTENSION_NOT_SUPPORTED"
 	// ExtensionNotApplicable means that an extension is not offered for the function.
@@ -55,8 +52,6 @@ const (
 	CancellationTokenUnknown Code = "CANCELLATION_TOKEN_UNKNOWN"
 	// CancellationTooLate means that the function of the call was over already.
 	CancellationTooLate Code = "CANCELLATION_TOO_LATE"
-	// IdempotencyConflict means that the key was used with other arguments.
-	IdempotencyConflict Code = "IDEMPOTENCY_CONFLICT"
 	// IdempotencyProcessing means that a call with the same key is still running.
 	IdempotencyProcessing Code = "IDEMPOTENCY_PROCESSING"
 	// ServerMaintenance means that the whole server is being maintained.
@@ -74,21 +69,6 @@ const (
 	// LockRefused means that a quota or a policy of the cluster refuses it, or that the namespace is
 	// ending. It is a code of this service.
 	LockRefused Code = "LOCK_REFUSED"
-	// LockAlreadyReleased is reserved: this service answers LockNotFound instead.
-	LockAlreadyReleased Code = "LOCK_ALREADY_RELEASED"
-)
-
-// Standard codes of extensions that a lock service only passes on.
-const (
-	AsyncOperationNotFound     Code = "ASYNC_OPERATION_NOT_FOUND"
-	AsyncOperationFailed       Code = "ASYNC_OPERATION_FAILED"
-	AsyncCannotCancel          Code = "ASYNC_CANNOT_CANCEL"
-	ReplayNotFound             Code = "REPLAY_NOT_FOUND"
-	ReplayExpired              Code = "REPLAY_EXPIRED"
-	ReplayAlreadyComplete      Code = "REPLAY_ALREADY_COMPLETE"
-	ReplayCancelled            Code = "REPLAY_CANCELLED"
-	SimulationNotSupported     Code = "SIMULATION_NOT_SUPPORTED"
-	SimulationScenarioNotFound Code = "SIMULATION_SCENARIO_NOT_FOUND"
 )
 
 // statusClientClosedRequest is what servers commonly use for a call whose client
@@ -97,15 +77,14 @@ const statusClientClosedRequest = 499
 
 // statuses holds the codes whose status is not 400 (docs/forrst.md, section 5.3).
 var statuses = map[Code]int{
-	FunctionNotFound:       http.StatusNotFound,
-	VersionNotFound:        http.StatusNotFound,
-	FunctionDisabled:       http.StatusServiceUnavailable,
-	SchemaValidationFailed: http.StatusUnprocessableEntity,
-	Unauthorized:           http.StatusUnauthorized,
-	Forbidden:              http.StatusForbidden,
-	NotFound:               http.StatusNotFound,
-	Conflict:               http.StatusConflict,
-	Gone:                   http.StatusGone,
+	FunctionNotFound: http.StatusNotFound,
+	VersionNotFound:  http.StatusNotFound,
+	FunctionDisabled: http.StatusServiceUnavailable,
+	Unauthorized:     http.StatusUnauthorized,
+	Forbidden:        http.StatusForbidden,
+	NotFound:         http.StatusNotFound,
+	Conflict:         http.StatusConflict,
+	Gone:             http.StatusGone,
 	// Not 408, which HTTP stacks may silently repeat: unsafe for a guarded call.
 	DeadlineExceeded:      http.StatusGatewayTimeout,
 	RateLimited:           http.StatusTooManyRequests,
@@ -117,22 +96,25 @@ var statuses = map[Code]int{
 	LockTimeout:           http.StatusLocked,
 	LockNotFound:          http.StatusNotFound,
 	LockOwnershipMismatch: http.StatusForbidden,
-	LockAlreadyReleased:   http.StatusConflict,
 	LockRefused:           http.StatusForbidden,
 
-	CancellationTokenUnknown:   http.StatusNotFound,
-	CancellationTooLate:        http.StatusConflict,
-	IdempotencyConflict:        http.StatusConflict,
-	IdempotencyProcessing:      http.StatusConflict,
-	ServerMaintenance:          http.StatusServiceUnavailable,
-	FunctionMaintenance:        http.StatusServiceUnavailable,
-	AsyncOperationNotFound:     http.StatusNotFound,
-	AsyncOperationFailed:       http.StatusInternalServerError,
-	ReplayNotFound:             http.StatusNotFound,
-	ReplayExpired:              http.StatusGone,
-	ReplayAlreadyComplete:      http.StatusConflict,
-	ReplayCancelled:            http.StatusGone,
-	SimulationScenarioNotFound: http.StatusNotFound,
+	CancellationTokenUnknown: http.StatusNotFound,
+	CancellationTooLate:      http.StatusConflict,
+	IdempotencyProcessing:    http.StatusConflict,
+	ServerMaintenance:        http.StatusServiceUnavailable,
+	FunctionMaintenance:      http.StatusServiceUnavailable,
+
+	// Those that this service only passes on have no name here.
+	"SCHEMA_VALIDATION_FAILED":      http.StatusUnprocessableEntity,
+	"LOCK_ALREADY_RELEASED":         http.StatusConflict,
+	"IDEMPOTENCY_CONFLICT":          http.StatusConflict,
+	"ASYNC_OPERATION_NOT_FOUND":     http.StatusNotFound,
+	"ASYNC_OPERATION_FAILED":        http.StatusInternalServerError,
+	"REPLAY_NOT_FOUND":              http.StatusNotFound,
+	"REPLAY_EXPIRED":                http.StatusGone,
+	"REPLAY_ALREADY_COMPLETE":       http.StatusConflict,
+	"REPLAY_CANCELLED":              http.StatusGone,
+	"SIMULATION_SCENARIO_NOT_FOUND": http.StatusNotFound,
 }
 
 // Status returns the HTTP status of a response whose only error has this code. It

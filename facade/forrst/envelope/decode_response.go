@@ -16,16 +16,14 @@ var ErrNoResponse = errors.New("not a Forrst response")
 // The error matches [ErrNoResponse]. A response that reports errors is none: see
 // [Response.Errors].
 func DecodeResponse(body []byte) (*Response, error) {
-	members, problem := parse(body)
+	var problems Errors
+	envelope, problem := parse(body, &problems)
 	if problem != nil {
 		return nil, fmt.Errorf("%w: %s", ErrNoResponse, problem.Message)
 	}
-	var problems Errors
-	envelope := Fields{members: members, code: InvalidRequest, errors: &problems}
-
 	var response Response
 	var refusal *Error
-	response.Protocol, refusal = readProtocol(&envelope, &problems)
+	response.Protocol, refusal = readProtocol(&envelope)
 	if refusal != nil {
 		problems.Add(*refusal)
 	}
@@ -33,8 +31,10 @@ func DecodeResponse(body []byte) (*Response, error) {
 		response.ID = &id
 	}
 	response.Result = envelope.Raw("result")
-	envelope.elements("errors", func(element *Fields) { response.Errors = append(response.Errors, readError(element)) })
-	envelope.elements("extensions", func(element *Fields) {
+	envelope.elements("errors", &problems, func(_ string, element Fields) {
+		response.Errors = append(response.Errors, readError(&element))
+	})
+	envelope.elements("extensions", &problems, func(_ string, element Fields) {
 		entry := ResponseExtension{Data: element.Object("data")}
 		entry.URN, _ = element.RequiredText("urn")
 		response.Extensions = append(response.Extensions, entry)
@@ -58,7 +58,7 @@ func (r *Response) checkOutcome(envelope *Fields) {
 		envelope.Fail("result", "must be null beside errors")
 	case hasErrors && len(r.Errors) == 0:
 		envelope.Fail("errors", "must not be empty")
-	case !hasErrors && !envelope.has("result"):
+	case !hasErrors && !envelope.Has("result"):
 		envelope.Fail("result", "is required where there are no errors")
 	}
 }
@@ -89,31 +89,4 @@ func readError(element *Fields) Error {
 		}
 	}
 	return problem
-}
-
-// elements passes each element of a member that, if it is there, must be an array of
-// objects.
-func (f *Fields) elements(name string, visit func(*Fields)) {
-	raw := f.Raw(name)
-	if raw == nil {
-		return
-	}
-	if raw[0] != '[' {
-		f.Fail(name, "must be an array of objects")
-		return
-	}
-	scan := scanner{data: raw}
-	index := 0
-	// The scan cannot fail: raw is part of a document that was scanned before.
-	_ = scan.array(func(element []byte) {
-		if f.errors.isFull() {
-			return // Nothing that is found would be told.
-		}
-		fields, ok := ReadObject(element, indexed(f.Pointer(name), index), f.code, f.errors)
-		if !ok {
-			f.errors.addAt(f.code, fields.pointer, "An element must be an object")
-		}
-		visit(&fields)
-		index++
-	})
 }

@@ -6,10 +6,7 @@
 // details are [encoding/json.RawMessage], so that numbers keep their digits and
 // unknown members survive.
 //
-// The decoder is stricter than [encoding/json]: member names are compared exactly,
-// text must be valid UTF-8 without lone surrogates, nothing may follow the document,
-// and nesting is bounded. In objects that the protocol defines, a member that is read
-// must not be given twice: parsers disagree about which of the two counts, and two
-// parties that read different keys would guard different locks. Members that are not
-// read, such as those of context, are passed over.
+// The decoder is that of package strictjson: in objects that the protocol defines, a member
+// that is read must not be given twice. Members that are not read, such as those of context,
+// are passed over.
 package envelope

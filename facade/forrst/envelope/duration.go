@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"forrst.dev/lock-operator/lock/strictjson"
 )
 
 // Unit is what the value of a [Duration] counts. It is singular and in lower case.
@@ -23,22 +26,8 @@ const (
 	Day         Unit = "day"
 )
 
-// milliseconds is the length of the unit, or 0 for an unknown one.
-func (u Unit) milliseconds() int64 {
-	switch u {
-	case Millisecond:
-		return 1
-	case Second:
-		return 1000
-	case Minute:
-		return 60 * 1000
-	case Hour:
-		return 60 * 60 * 1000
-	case Day:
-		return 24 * 60 * 60 * 1000
-	}
-	return 0
-}
+// milliseconds are the lengths of the units.
+var milliseconds = map[Unit]int64{Millisecond: 1, Second: 1000, Minute: 60 * 1000, Hour: 60 * 60 * 1000, Day: 24 * 60 * 60 * 1000}
 
 // Duration is a span of time as requests and responses write it.
 type Duration struct {
@@ -89,85 +78,105 @@ type DurationLimits struct {
 	AllowZero bool
 }
 
-// isDecimal reports whether a string holds the value of a duration: a number as JSON
-// writes it, without an exponent.
-func isDecimal(text string) bool {
-	scan := scanner{data: []byte(text)}
-	return scan.number() == nil && scan.next == len(text) && !strings.ContainsAny(text, "eE")
-}
+// decimal matches what a string may hold for the value of a duration: a number as JSON writes it, without an exponent.
+var decimal = regexp.MustCompile(`^-?(?:0|[1-9]\d*)(?:\.\d+)?$`)
 
-// readDuration reads a duration object (docs/forrst.md, section 3.1), or returns nil if
-// something is wrong. Without a unit, the value counts seconds. The value may be a string
-// that holds a plain decimal number.
-func readDuration(fields *Fields, limits DurationLimits) *Duration {
-	value, hasValue := fields.number("value")
-	unit, hasUnit := fields.unit("unit")
+// AsDuration returns the object itself as a duration (docs/forrst.md, section 3.1), or nil if it is none within limits.
+// Without a unit, the value counts seconds. The value may be a string that holds a plain decimal number.
+func (f *Fields) AsDuration(limits DurationLimits) *Duration {
+	f.Require("value")
+	value, hasValue := f.number("value")
+	unit, hasUnit := f.unit("unit")
 	if !hasValue {
 		return nil
 	}
 	magnitude, isNegative := strings.CutPrefix(value, "-")
 	// Sign and zero are wrong whatever the unit would be.
-	milliseconds, ok := ceil(magnitude, max(unit.milliseconds(), 1))
-	length := time.Duration(milliseconds) * time.Millisecond
+	count, ok := ceil(magnitude, max(milliseconds[unit], 1))
+	length := time.Duration(count) * time.Millisecond
 	switch {
 	case isNegative:
-		fields.Fail("value", "must not be negative")
+		f.Fail("value", "must not be negative")
 		return nil
 	case length == 0 && ok && !limits.AllowZero:
-		fields.Fail("value", "must be more than zero")
+		f.Fail("value", "must be more than zero")
 		return nil
 	case !hasUnit:
 		return nil
 	case limits.Unbounded && !ok:
 		length = math.MaxInt64
 	case !ok || !limits.Unbounded && limits.Max > 0 && length > limits.Max:
-		fields.errors.Add(Exceeds(limits.Max, fields.code, fields.Pointer("value")))
+		f.Tell("value", exceeding(limits.Max))
 		return nil
 	}
 	return &Duration{Value: json.Number(value), Unit: unit, Length: length}
 }
 
-// number returns the digits of a required number.
+// number returns the digits of a number.
 func (f *Fields) number(name string) (string, bool) {
-	raw, ok := f.require(name)
-	if !ok {
+	raw := f.Raw(name)
+	switch {
+	case raw == nil:
 		return "", false
-	}
-	if raw[0] == '-' || isDigit(raw[0]) {
+	case strictjson.IsNumber(raw):
 		return string(raw), true
-	}
-	if text, isText := decodeText(raw); isText && isDecimal(text) {
-		return text, true
+	case raw[0] == '"':
+		if text := f.Members.Text(name); decimal.MatchString(text) {
+			return text, true
+		}
 	}
 	f.Fail(name, "must be a number, or a string that holds a decimal number")
 	return "", false
 }
 
 func (f *Fields) unit(name string) (Unit, bool) {
-	raw, ok := f.find(name)
+	raw := f.Raw(name)
 	if raw == nil {
-		return Second, ok
+		return Second, f.IsAbsent(name)
 	}
-	text, _ := decodeText(raw)
-	if Unit(text).milliseconds() == 0 {
-		f.Fail(name, "must be millisecond, second, minute, hour or day")
-		return "", false
+	for unit := range milliseconds {
+		if raw[0] == '"' && string(strictjson.Unquote(raw)) == string(unit) {
+			return unit, true
+		}
 	}
-	return Unit(text), true
+	f.Fail(name, "must be millisecond, second, minute, hour or day")
+	return "", false
 }
 
-// Exceeds is the problem with a duration of which pointer leads to the value, and that is
-// longer than the limit. Zero means the longest time.Duration.
-func Exceeds(limit time.Duration, code Code, pointer string) Error {
-	problem := Error{Code: code, Message: "value is too large"}
-	if limit > 0 {
-		longest := NewDuration(limit)
-		problem.Message = fmt.Sprintf("value must be at most %s %ss", longest.Value, longest.Unit)
-		problem = problem.With(struct {
-			Max Duration `json:"max"`
-		}{longest})
+// UnmarshalJSON reads a duration of any length. It is for what services send; for what callers send there is
+// [Fields.Duration], which knows limits and says where an error is.
+func (d *Duration) UnmarshalJSON(data []byte) error {
+	var problems Errors
+	fields, ok := ReadObject(data, "", &problems)
+	if !ok {
+		problems.addAt(InvalidArguments, "", "A duration must be an object with value and unit")
 	}
-	return problem.At(pointer)
+	read := fields.AsDuration(DurationLimits{AllowZero: true})
+	if len(problems) > 0 {
+		return problems
+	}
+	*d = *read
+	return nil
+}
+
+// exceeding is what is wrong with the value of a duration that is longer than the limit. Zero means the longest
+// time.Duration.
+func exceeding(limit time.Duration) strictjson.Fault {
+	if limit == 0 {
+		return strictjson.Fault{Detail: "is too large"}
+	}
+	longest := NewDuration(limit)
+	return strictjson.Fault{Detail: fmt.Sprintf("must be at most %s %ss", longest.Value, longest.Unit), Extra: struct {
+		Max Duration `json:"max"`
+	}{longest}}
+}
+
+// Exceeds is the problem with the duration of that name, in the object that pointer leads to, if it is longer than the
+// limit. Zero means the longest time.Duration.
+func Exceeds(limit time.Duration, pointer, name string) Error {
+	fault := exceeding(limit)
+	fault.Base, fault.Path = pointer, []string{name, "value"}
+	return problemOf(InvalidArguments, fault)
 }
 
 // significantDigits of a value are kept; beyond them it only matters that there are more.

@@ -17,7 +17,7 @@ const day = 24 * time.Hour
 // read reads the duration that is the only member of an object.
 func read(raw string, limits envelope.DurationLimits) (*envelope.Duration, envelope.Errors) {
 	var problems envelope.Errors
-	fields, _ := envelope.ReadObject(json.RawMessage(`{"ttl":`+raw+`}`), "/o", envelope.InvalidArguments, &problems)
+	fields, _ := envelope.ReadObject(json.RawMessage(`{"ttl":`+raw+`}`), "/o", &problems)
 	return fields.RequiredDuration("ttl", limits), problems
 }
 

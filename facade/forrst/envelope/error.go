@@ -3,6 +3,8 @@ package envelope
 import (
 	"encoding/json"
 	"strings"
+
+	"forrst.dev/lock-operator/lock/strictjson"
 )
 
 // MaxErrors is the largest number of errors that are collected for one response.
@@ -74,4 +76,23 @@ func (e *Errors) isFull() bool { return len(*e) >= MaxErrors }
 
 func (e *Errors) addAt(code Code, pointer, message string) {
 	e.Add(Error{Code: code, Message: message}.At(pointer))
+}
+
+// AddFault implements [strictjson.Faults] for arguments and options.
+func (e *Errors) AddFault(fault strictjson.Fault) { e.Add(problemOf(InvalidArguments, fault)) }
+
+// envelopeFaults implements [strictjson.Faults] for what is around arguments and options.
+type envelopeFaults Errors
+
+func (e *envelopeFaults) AddFault(fault strictjson.Fault) {
+	(*Errors)(e).Add(problemOf(InvalidRequest, fault))
+}
+
+func problemOf(code Code, fault strictjson.Fault) Error {
+	name := fault.Path[len(fault.Path)-1]
+	problem := Error{Code: code, Message: name + " " + fault.Detail}.At(Pointer(fault.Base, fault.Path...))
+	if fault.Extra != nil {
+		problem = problem.With(fault.Extra)
+	}
+	return problem
 }

@@ -35,7 +35,7 @@ func (m *Meta) UnmarshalJSON(raw []byte) error {
 // newMeta reads an object. A node that is no text is none.
 func newMeta(raw json.RawMessage) *Meta {
 	var ignored Errors
-	fields, _ := ReadObject(raw, "", InvalidRequest, &ignored)
+	fields, _ := ReadObject(raw, "", &ignored)
 	meta := &Meta{Members: raw}
 	meta.Node, _ = fields.Text("node")
 	return meta

@@ -3,6 +3,8 @@ package envelope
 import (
 	"encoding/json"
 	"strings"
+
+	"forrst.dev/lock-operator/lock/strictjson"
 )
 
 const (
@@ -21,20 +23,17 @@ type Protocol struct {
 	Version string `json:"version"`
 }
 
-// readProtocol reads the protocol of a request. It adds what is wrong to errors, and
-// returns a version that is not spoken as a refusal of its own.
-func readProtocol(envelope *Fields, errors *Errors) (protocol Protocol, refusal *Error) {
-	raw, ok := envelope.require("protocol")
-	if !ok {
-		return Protocol{}, nil
-	}
-	pointer := "/protocol"
-	fields, isObject := ReadObject(raw, pointer, InvalidRequest, errors)
-	if isObject {
-		protocol, ok = protocolObject(&fields)
+// readProtocol reads the protocol of a message. It returns a version that is not spoken as a refusal of its own.
+func readProtocol(envelope *Fields) (protocol Protocol, refusal *Error) {
+	envelope.Require("protocol")
+	raw, pointer := envelope.Raw("protocol"), "/protocol"
+	protocol, ok := protocolText(raw)
+	if !ok && raw != nil {
+		var fields Fields
+		if fields, ok = envelope.Nested("protocol", "must be an object with name and version"); ok {
+			protocol, ok = protocolObject(&fields)
+		}
 		pointer = "/protocol/version"
-	} else if protocol, ok = protocolText(raw); !ok {
-		envelope.Fail("protocol", "must be an object with name and version")
 	}
 	if !ok || protocol.Version == ProtocolVersion {
 		return protocol, nil
@@ -66,8 +65,10 @@ func protocolObject(fields *Fields) (Protocol, bool) {
 
 // protocolText reads the form "forrst/0.1", which two pages of the protocol mention.
 func protocolText(raw json.RawMessage) (Protocol, bool) {
-	text, _ := decodeText(raw)
-	name, version, _ := strings.Cut(text, "/")
+	if len(raw) == 0 || raw[0] != '"' {
+		return Protocol{}, false
+	}
+	name, version, _ := strings.Cut(string(strictjson.Unquote(raw)), "/")
 	if version += ".0"; name != ProtocolName || !isVersion(version) {
 		return Protocol{}, false
 	}
