@@ -137,26 +137,26 @@ func (c *call) findOwn(ctx context.Context, requested *acquisition, otherwise er
 // readAcquisition reads and checks the request.
 func (c *call) readAcquisition() (*acquisition, error) {
 	var found mistakes
-	body, err := readBody(c.body, &found)
+	body, err := found.ReadBody(c.body)
 	if err != nil {
 		return nil, err
 	}
-	function := body.text("function")
-	if function == "" && body.values["function"] != nil && len(found) == 0 {
-		body.fail("function", "must not be empty", nil)
+	function := body.Text("function")
+	if function == "" && body.Raw("function") != nil && len(found) == 0 {
+		body.Fail("function", "must not be empty")
 	}
 	name := newLockName(c.request.PathValue(keyPart), function)
 	c.acquired = name
 	request := lock.Request{Acquisition: rules.Acquisition{
 		Scope: name.scope, Function: name.function, Key: name.key,
-		TTL:          body.requiredSeconds("ttl_seconds", rules.MinTTL, c.config.Locks.MaxTTL()),
-		Reason:       body.text("reason"),
+		TTL:          body.RequiredSeconds("ttl_seconds", rules.MinTTL, c.config.Locks.MaxTTL()),
+		Reason:       body.Text("reason"),
 		HolderRef:    readHolderRef(&body),
-		ReleaseDelay: body.seconds("release_delay_seconds", 0, v1alpha1.MaxReleaseDelay),
+		ReleaseDelay: body.Seconds("release_delay_seconds", 0, v1alpha1.MaxReleaseDelay),
 	}}
-	request.Priority = body.integer("priority")
-	request.Wait = body.seconds("wait_seconds", 0, c.config.MaxWait)
-	body.refuseOthers()
+	request.Priority = body.Integer("priority")
+	request.Wait = body.Seconds("wait_seconds", 0, c.config.MaxWait)
+	body.RefuseOthers()
 	c.query.refuseOthers(&found)
 	requested := &acquisition{wait: request.Wait}
 	c.refuseConditions("must not be given to acquire a lock, which is only granted if it is free; renew it with PUT", &found)
@@ -169,8 +169,8 @@ func (c *call) readAcquisition() (*acquisition, error) {
 		requested.secret = locktoken.NewSecret()
 	}
 	requested.Acquisition, err = c.config.Locks.PrepareSecret(&c.caller, request, requested.secret, true)
-	found.addInvalid(err)
-	return requested, found.problem()
+	addInvalid(&found, err)
+	return requested, found.Problem()
 }
 
 const (
@@ -192,7 +192,7 @@ func (c *call) readIdempotencyKey(found *mistakes) string {
 	}
 	if len(given) > 1 || !isVisible || len(given[0]) < minIdempotencyKey || len(given[0]) > maxIdempotencyKey {
 		// The key may be a secret.
-		found.add(FieldError{In: inHeader, Field: idempotencyKeyHeader, Detail: "must be 16 to 255 visible ASCII characters, given once", MaxLength: maxIdempotencyKey})
+		found.Add(FieldError{In: inHeader, Field: idempotencyKeyHeader, Detail: "must be 16 to 255 visible ASCII characters, given once", MaxLength: maxIdempotencyKey})
 		return ""
 	}
 	return given[0]

@@ -42,7 +42,7 @@ func (c *call) readClaim(name lockName, found *mistakes) (*claim, error) {
 	if values := c.request.Header.Values(ifMatchHeader); len(values) > 0 {
 		tags, ok := parseEntityTags(values)
 		if !ok {
-			found.add(FieldError{In: inHeader, Field: ifMatchHeader, Detail: `must be * or entity tags in quotes`})
+			found.Add(FieldError{In: inHeader, Field: ifMatchHeader, Detail: `must be * or entity tags in quotes`})
 		}
 		shown.tags = tags.tags
 	}
@@ -107,14 +107,14 @@ func (c *call) renew() (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, err := readBody(c.body, &found)
+	body, err := found.ReadBody(c.body)
 	if err != nil {
 		return nil, err
 	}
-	ttl := body.requiredSeconds("ttl_seconds", rules.MinTTL, c.config.Locks.MaxTTL())
-	body.refuseOthers()
+	ttl := body.RequiredSeconds("ttl_seconds", rules.MinTTL, c.config.Locks.MaxTTL())
+	body.RefuseOthers()
 	c.query.refuseOthers(&found)
-	if err := found.problem(); err != nil {
+	if err := found.Problem(); err != nil {
 		return nil, err
 	}
 	if err := c.limitToVersion(shown); err != nil {
@@ -143,7 +143,7 @@ func (c *call) release() (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := found.problem(); err != nil {
+	if err := found.Problem(); err != nil {
 		return nil, err
 	}
 	if err := c.limitToVersion(shown); err != nil {
@@ -164,8 +164,8 @@ func (c *call) forceRelease() (*answer, error) {
 	c.query.refuseOthers(&found)
 	c.refuseConditions("must not be given with force=true, which takes fencing_token as its condition", &found)
 	forced, err := c.config.Locks.PrepareForceRelease(&c.caller, name.fullKey(), reason)
-	found.addInvalid(err)
-	if err := found.problem(); err != nil {
+	addInvalid(&found, err)
+	if err := found.Problem(); err != nil {
 		return nil, err
 	}
 	forced.LimitToGrant(token)

@@ -111,6 +111,7 @@ func TestInvalidRequestsNameFieldValueAndBound(t *testing.T) {
 		`{"ttl_seconds":1,"reason":1}`:                                                            {{In: "body", Field: "reason", Value: 1.0}},
 		`{"ttl_seconds":1,"function":""}`:                                                         {{In: "body", Field: "function"}},
 		`{"ttl_seconds":1,"function":"a\nb"}`:                                                     {{In: "body", Field: "function", Value: "a\nb"}},
+		`{"ttl_seconds":1,"ttl_seconds":2,"reason":3}`:                                            {{In: "body", Field: "ttl_seconds"}, {In: "body", Field: "reason", Value: 3.0}},
 		`{"ttl_seconds":1,"function":"\ud800"}`:                                                   {{In: "body", Field: "function"}},
 		`{"ttl_seconds":1,"holder_ref":{"api_version":"v1","kind":"Pod","name":"../x","uid":""}}`: {{In: "body", Field: "holder_ref.uid"}, {In: "body", Field: "holder_ref.name", Value: "../x"}},
 		`{"ttl_seconds":1,"holder_ref":{"a":1}}`: {
@@ -136,7 +137,7 @@ func TestInvalidRequestsNameFieldValueAndBound(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", body, diff)
 		}
 	}
-	for _, body := range []string{"", "1", "[]", `{"ttl_seconds":1`, `{"ttl_seconds":1}x`, `{"ttl_seconds":1,"ttl_seconds":2}`, "{\"ttl_seconds\":1,\"reason\":\"\xff\"}", `{ttl_seconds:1}`, strings.Repeat(`{"a":`, 20000)} {
+	for _, body := range []string{"", "1", "[]", `{"ttl_seconds":1`, `{"ttl_seconds":1}x`, "{\"ttl_seconds\":1,\"reason\":\"\xff\"}", `{ttl_seconds:1}`, strings.Repeat(`{"a":`, 20000)} {
 		got := f.do(http.MethodPost, report, body, "Content-Type", "application/json")
 		if len(body) > 64<<10 {
 			got.want(http.StatusRequestEntityTooLarge, "body-too-large")

@@ -84,7 +84,7 @@ func (t *term) askAgain(ctx context.Context) error {
 func (c *call) followFeed() (*answer, error) {
 	var found mistakes
 	c.query.refuseOthers(&found)
-	if err := found.problem(); err != nil {
+	if err := found.Problem(); err != nil {
 		return nil, err
 	}
 	if err := c.authorizeFeed(c.request.Context(), c.config.Access.Authorize); err != nil {

@@ -102,7 +102,7 @@ func parseEntityTags(values []string) (entityTags, bool) {
 func (c *call) refuseConditions(detail string, found *mistakes) {
 	for _, header := range []string{locktoken.Header, ifMatchHeader} {
 		if len(c.request.Header.Values(header)) > 0 {
-			found.add(FieldError{In: inHeader, Field: header, Detail: detail})
+			found.Add(FieldError{In: inHeader, Field: header, Detail: detail})
 		}
 	}
 }
@@ -114,7 +114,7 @@ func (c *call) readLastEventID(found *mistakes) string {
 		return ""
 	}
 	if _, err := strconv.ParseUint(given[0], 10, 64); err != nil || len(given) > 1 {
-		found.add(FieldError{In: inHeader, Field: wire.LastEventID, Detail: "must be the id of an event, given once"})
+		found.Add(FieldError{In: inHeader, Field: wire.LastEventID, Detail: "must be the id of an event, given once"})
 	}
 	return given[0]
 }

@@ -17,19 +17,19 @@ var fieldNames = strings.NewReplacer("spec.", "", "holderRef", "holder_ref", "ap
 	"releaseDelay", "release_delay_seconds", "ttl", "ttl_seconds", "wait", "wait_seconds")
 
 // addInvalid adds what an [*lock.InvalidError] tells, unless the reader of the field has told it.
-func (m *mistakes) addInvalid(err error) {
+func addInvalid(found *mistakes, err error) {
 	problem, ok := errors.AsType[*lock.InvalidError](err)
 	if !ok {
 		return
 	}
 	for _, each := range problem.Problems {
 		mistake := fieldErrorOf(each)
-		isTold := slices.ContainsFunc(*m, func(told FieldError) bool {
+		isTold := slices.ContainsFunc(*found, func(told FieldError) bool {
 			below, ok := strings.CutPrefix(mistake.Field, told.Field)
 			return ok && (below == "" || below[0] == '.')
 		})
 		if !isTold {
-			m.add(mistake)
+			found.Add(mistake)
 		}
 	}
 }
@@ -62,7 +62,7 @@ func fieldErrorOf(problem *field.Error) FieldError {
 // invalidLock words what package lock finds invalid.
 func (c *call) invalidLock(err error) *problems.Error {
 	var found mistakes
-	found.addInvalid(err)
+	addInvalid(&found, err)
 	if len(found) == 0 {
 		return problems.New(problems.InvalidRequest, err.Error())
 	}

@@ -10,6 +10,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock/problems"
+	"forrst.dev/lock-operator/lock/strictjson"
 )
 
 // describe returns a lock as callers are told it.
@@ -78,11 +79,11 @@ func (c *call) readName(found *mistakes) lockName {
 func (c *call) nameOf(key, in string, found *mistakes) lockName {
 	name := newLockName(key, c.query.text("function"))
 	if err := v1alpha1.ValidateStoredKey(name.key); err != nil {
-		found.add(FieldError{In: in, Field: keyPart, Detail: err.Error(), Value: strings.ToValidUTF8(name.key, "\uFFFD")})
+		found.Add(FieldError{In: in, Field: keyPart, Detail: err.Error(), Value: strings.ToValidUTF8(name.key, "\uFFFD")})
 	}
 	if c.query.has("function") {
 		if err := v1alpha1.ValidateStoredKey(name.function); err != nil {
-			found.add(FieldError{In: inQuery, Field: "function", Detail: err.Error(), Value: name.function})
+			found.Add(FieldError{In: inQuery, Field: "function", Detail: err.Error(), Value: name.function})
 		}
 	}
 	return name
@@ -99,25 +100,25 @@ func (c *call) requestedLock() v1alpha1.FullKey {
 		return newLockName(key, c.query.text("function")).fullKey()
 	}
 	var ignored mistakes
-	body, err := readBody(c.body, &ignored)
+	body, err := ignored.ReadBody(c.body)
 	if err != nil {
 		return ""
 	}
-	return newLockName(key, body.text("function")).fullKey()
+	return newLockName(key, body.Text("function")).fullKey()
 }
 
 // readHolderRef returns the object that a body names, nil if it names none.
-func readHolderRef(body *members) *v1alpha1.HolderReference {
-	object := body.object("holder_ref")
+func readHolderRef(body *strictjson.Members) *v1alpha1.HolderReference {
+	object := body.Object("holder_ref")
 	if object == nil {
 		return nil
 	}
 	ref := &v1alpha1.HolderReference{
-		APIVersion: object.requiredText("api_version"),
-		Kind:       object.requiredText("kind"),
-		Name:       object.requiredText("name"),
-		UID:        types.UID(object.requiredText("uid")),
+		APIVersion: object.RequiredText("api_version"),
+		Kind:       object.RequiredText("kind"),
+		Name:       object.RequiredText("name"),
+		UID:        types.UID(object.RequiredText("uid")),
 	}
-	object.refuseOthers()
+	object.RefuseOthers()
 	return ref
 }

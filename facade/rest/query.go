@@ -21,24 +21,7 @@ const (
 )
 
 // mistakes are what is wrong with a request so far.
-type mistakes []FieldError
-
-// maxMistakes bounds an answer to a small part of what a body can be wrong in.
-const maxMistakes = 32
-
-func (m *mistakes) add(mistake FieldError) {
-	if len(*m) < maxMistakes {
-		*m = append(*m, mistake)
-	}
-}
-
-// problem returns all mistakes, or nil if there are none.
-func (m *mistakes) problem() error {
-	if len(*m) == 0 {
-		return nil
-	}
-	return problems.Invalid(*m...)
-}
+type mistakes = problems.Mistakes
 
 // query reads the parameters of a request. Each is read by its name; [query.refuseOthers] refuses those
 // that no reader has asked for, so that a misspelled one is not ignored.
@@ -57,13 +40,13 @@ func readQuery(r *http.Request) (query, error) {
 	for name, given := range values {
 		switch {
 		case len(given) > 1:
-			found.add(FieldError{In: inQuery, Field: name, Detail: "must be given once only"})
+			found.Add(FieldError{In: inQuery, Field: name, Detail: "must be given once only"})
 		case !utf8.ValidString(name + given[0]):
-			found.add(FieldError{In: inQuery, Field: strings.ToValidUTF8(name, "?"), Detail: "must be valid UTF-8"})
+			found.Add(FieldError{In: inQuery, Field: strings.ToValidUTF8(name, "?"), Detail: "must be valid UTF-8"})
 		}
 	}
 	slices.SortFunc(found, func(a, b FieldError) int { return strings.Compare(a.Field, b.Field) })
-	return query{values: values}, found.problem()
+	return query{values: values}, found.Problem()
 }
 
 // text returns a parameter, empty if it is not given.
@@ -79,7 +62,7 @@ func (q *query) text(name string) string {
 func (q *query) prefix(found *mistakes) string {
 	value := q.text("prefix")
 	if len(value) > v1alpha1.MaxKeyBytes {
-		found.add(FieldError{
+		found.Add(FieldError{
 			In: inQuery, Field: "prefix", Detail: "must be at most " + strconv.Itoa(v1alpha1.MaxKeyBytes) + " bytes of UTF-8",
 			MaxLength: v1alpha1.MaxKeyBytes,
 		})
@@ -93,7 +76,7 @@ func (q *query) flag(name string) bool { return q.text(name) == "true" }
 
 func (q *query) checkFlag(name string, found *mistakes) {
 	if value := q.text(name); q.has(name) && value != "true" && value != "false" {
-		found.add(FieldError{In: inQuery, Field: name, Detail: "must be true or false", Value: value})
+		found.Add(FieldError{In: inQuery, Field: name, Detail: "must be true or false", Value: value})
 	}
 }
 
@@ -106,7 +89,7 @@ func (q *query) fencingToken(found *mistakes) int64 {
 	token, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || token < 1 {
 		least := float64(1)
-		found.add(FieldError{In: inQuery, Field: "fencing_token", Detail: "must be a fencing token, a whole number from 1", Value: value, Minimum: &least})
+		found.Add(FieldError{In: inQuery, Field: "fencing_token", Detail: "must be a fencing token, a whole number from 1", Value: value, Minimum: &least})
 		return 0
 	}
 	return token
@@ -123,7 +106,7 @@ func (q *query) number(name string, least, most, byDefault int, found *mistakes)
 	number, err := strconv.Atoi(value)
 	if err != nil || number < least || number > most {
 		low, high := float64(least), float64(most)
-		found.add(FieldError{
+		found.Add(FieldError{
 			In: inQuery, Field: name, Detail: "must be a whole number from " + strconv.Itoa(least) + " to " + strconv.Itoa(most),
 			Value: value, Minimum: &low, Maximum: &high,
 		})
@@ -142,6 +125,6 @@ func (q *query) refuseOthers(found *mistakes) {
 	}
 	slices.Sort(unknown)
 	for _, name := range unknown {
-		found.add(FieldError{In: inQuery, Field: name, Detail: "is not a parameter of this operation"})
+		found.Add(FieldError{In: inQuery, Field: name, Detail: "is not a parameter of this operation"})
 	}
 }

@@ -21,7 +21,7 @@ func (c *call) get() (*answer, error) {
 	name := c.readName(&found)
 	c.checkWatch(&found)
 	c.query.refuseOthers(&found)
-	if err := found.problem(); err != nil {
+	if err := found.Problem(); err != nil {
 		return nil, err
 	}
 	current, err := c.config.Locks.Get(c.request.Context(), &c.caller, name.fullKey())
@@ -42,7 +42,7 @@ func (c *call) list() (*answer, error) {
 	}
 	c.checkWatch(&found)
 	c.query.refuseOthers(&found)
-	if err := found.problem(); err != nil {
+	if err := found.Problem(); err != nil {
 		return nil, err
 	}
 	page, err := c.config.Locks.ListPage(c.request.Context(), &c.caller, c.permit, request)

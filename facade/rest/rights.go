@@ -22,13 +22,13 @@ func (c *call) rights() (*answer, error) {
 	var single func() v1alpha1.FullKey
 	if c.query.has("key") {
 		if namespace == "" {
-			found.add(FieldError{In: inQuery, Field: "namespace", Detail: "is required with key"})
+			found.Add(FieldError{In: inQuery, Field: "namespace", Detail: "is required with key"})
 		}
 		name := c.nameOf(c.query.text("key"), inQuery, &found)
 		single = name.fullKey
 	}
 	c.query.refuseOthers(&found)
-	if err := found.problem(); err != nil {
+	if err := found.Problem(); err != nil {
 		return nil, err
 	}
 	var err error

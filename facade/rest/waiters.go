@@ -20,7 +20,7 @@ func (c *call) waiters() (*answer, error) {
 	}
 	limit := c.query.number("limit", 1, maxLimit, defaultLimit, &found)
 	c.query.refuseOthers(&found)
-	if err := found.problem(); err != nil {
+	if err := found.Problem(); err != nil {
 		return nil, err
 	}
 	waiting, more, err := c.config.Locks.Waiters(c.request.Context(), &c.caller, key, limit)

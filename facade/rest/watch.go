@@ -77,7 +77,7 @@ func (c *call) watch() (*answer, error) {
 	}
 	c.query.checkFlag("watch", &found)
 	c.query.refuseOthers(&found)
-	if err := found.problem(); err != nil {
+	if err := found.Problem(); err != nil {
 		return nil, err
 	}
 	if stream.key == "" {
