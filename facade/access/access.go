@@ -8,6 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -70,6 +71,8 @@ type Caller struct {
 	// IsAuthenticated is false where callers are not authenticated. An owner token is then
 	// all that a caller can show.
 	IsAuthenticated bool
+	// Permit counts the request against the limits of the caller, and pays for what it has the API server do. Nil allows all.
+	Permit *limits.Permit
 }
 
 // Holder is the identity that holds what the caller acquires.

@@ -38,7 +38,7 @@ type Control struct {
 	access    Access
 	namespace string
 	failures  *authFailureLimiter
-	reviews   *reviewLimiter
+	reviews   *reviews
 }
 
 // New returns a control, or an error if neither Access nor Namespace is set.
@@ -51,7 +51,7 @@ func New(options Options) (*Control, error) {
 	}
 	return &Control{
 		access: options.Access, namespace: options.Namespace,
-		failures: newAuthFailureLimiter(options.Clock, cmp.Or(options.MaxAuthFailures, maxFailures)), reviews: newReviewLimiter(options.Clock),
+		failures: newAuthFailureLimiter(options.Clock, cmp.Or(options.MaxAuthFailures, maxFailures)), reviews: newReviews(options.Clock),
 	}, nil
 }
 
@@ -113,16 +113,16 @@ func (c *Control) IsKnown(r *http.Request) bool {
 // Authorize returns nil if the caller may do the verb on the locks of its namespace, or on the
 // one lock that the function returns. It looks at no lock, so a caller without the right cannot
 // tell whether there is one. A nil function, or an empty key, means that the call is about no
-// single lock. The error is a [*ForbiddenError], a [*limits.Error] if the caller has asked about too
-// many rights, the error of ctx, or matches [lock.ErrUnavailable].
+// single lock. What was not reviewed lately is paid for, see [limits.Permit.Pay]. The error is a [*ForbiddenError], a
+// [*limits.Error], the error of ctx, or matches [lock.ErrUnavailable].
 func (c *Control) Authorize(ctx context.Context, caller *Caller, verb string, single func() v1alpha1.FullKey) error {
-	return c.authorize(ctx, caller, forCalls, verb, resourceOfLocks, nameOf(single))
+	return c.authorize(ctx, caller, ofCall, verb, resourceOfLocks, nameOf(single))
 }
 
-// AuthorizeStream is [Control.Authorize] for a stream that goes on, and asks again and again. Its reviews count apart, so that
-// the streams of a caller leave its calls theirs.
+// AuthorizeStream is [Control.Authorize] for a stream that goes on, and asks again and again. It waits for no turn, and leaves
+// the caller what its acquires and reads may cost.
 func (c *Control) AuthorizeStream(ctx context.Context, caller *Caller, verb string, single func() v1alpha1.FullKey) error {
-	return c.authorize(ctx, caller, forStreams, verb, resourceOfLocks, nameOf(single))
+	return c.authorize(ctx, caller, ofStream, verb, resourceOfLocks, nameOf(single))
 }
 
 // nameOf returns the name of the object of a lock, which is empty if there is no single one.
@@ -143,7 +143,7 @@ func nameOf(single func() v1alpha1.FullKey) func() string {
 // on behalf of its namespace; without a namespace it needs the right in all of them. The error is
 // as that of [Control.Authorize].
 func (c *Control) AuthorizeFunction(ctx context.Context, caller *Caller, function string) error {
-	return c.authorize(ctx, caller, forCalls, verbCall, resourceOfFunctions, func() string {
+	return c.authorize(ctx, caller, ofCall, verbCall, resourceOfFunctions, func() string {
 		if len(function) > maxFunctionName {
 			return ""
 		}
@@ -157,18 +157,18 @@ const maxFunctionName = 1024
 // authorize asks for the right to all objects of the resource, and only if the caller lacks it, for
 // that to the named one. An answer about all objects is remembered for every name, so the usual
 // caller costs one review for all its locks.
-func (c *Control) authorize(ctx context.Context, caller *Caller, use use, verb, resource string, name func() string) error {
+func (c *Control) authorize(ctx context.Context, caller *Caller, pay payment, verb, resource string, name func() string) error {
 	if c.access == nil {
 		return nil
 	}
 	right := authorizationv1.ResourceAttributes{
 		Verb: verb, Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: resource, Namespace: caller.Namespace,
 	}
-	err := c.review(ctx, caller, use, right)
+	err := c.review(ctx, caller, pay, right)
 	refusal := err
 	if errors.Is(err, lock.ErrForbidden) {
 		if right.Name = name(); right.Name != "" {
-			err = c.review(ctx, caller, use, right)
+			err = c.review(ctx, caller, pay, right)
 		}
 	}
 	switch {
@@ -186,9 +186,9 @@ func (c *Control) authorize(ctx context.Context, caller *Caller, use use, verb, 
 	return fmt.Errorf("%w: authorize a caller to %s %s in %s: %w; %w", lock.ErrUnavailable, verb, resource, right.Namespace, err, lock.ErrNothingDone)
 }
 
-// review asks whether the caller has a right, within the limits of reviews.
-func (c *Control) review(ctx context.Context, caller *Caller, use use, asked authorizationv1.ResourceAttributes) error {
-	begun, err := c.reviews.begin(ctx, caller.Holder(), use, asked)
+// review asks whether the caller has a right.
+func (c *Control) review(ctx context.Context, caller *Caller, pay payment, asked authorizationv1.ResourceAttributes) error {
+	begun, err := c.reviews.begin(ctx, caller, pay, asked)
 	if err != nil {
 		return err
 	}

@@ -36,26 +36,46 @@ func (a *countingAccess) Authorize(ctx context.Context, _ user.Info, right autho
 	return a.answer(ctx, namespace)
 }
 
-// reviewed is a control that asks a [countingAccess].
+// reviewed is a control that asks a [countingAccess], of callers who may have so many rights reviewed at once.
 type reviewed struct {
 	*Control
 
-	access *countingAccess
-	clock  *clocktesting.FakePassiveClock
+	access  *countingAccess
+	clock   *clocktesting.FakeClock
+	limiter *limits.Limiter
 }
+
+const (
+	reviewsPerSecond = 25
+	reviewsAtOnce    = 2 * reviewsPerSecond
+)
 
 func newReviewed(t *testing.T, answer func(ctx context.Context, namespace string) error) *reviewed {
 	t.Helper()
-	r := &reviewed{access: &countingAccess{answer: answer}, clock: clocktesting.NewFakePassiveClock(time.Date(2024, 3, 15, 10, 30, 0, 0, time.UTC))}
+	r := &reviewed{access: &countingAccess{answer: answer}, clock: clocktesting.NewFakeClock(time.Date(2024, 3, 15, 10, 30, 0, 0, time.UTC))}
 	var err error
 	if r.Control, err = New(Options{Access: r.access, Clock: r.clock}); err != nil {
+		t.Fatal(err)
+	}
+	if r.limiter, err = limits.New(limits.Limits{RatePerCaller: reviewsPerSecond}, r.clock); err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
+// caller returns a caller that makes a call.
+func (r *reviewed) caller(name, namespace string) *Caller {
+	permit, err := r.limiter.Admit(limits.CallerOf(&http.Request{}, name))
+	if err != nil {
+		panic(err)
+	}
+	return &Caller{User: &user.DefaultInfo{Name: name}, Namespace: namespace, IsAuthenticated: true, Permit: permit}
+}
+
 func (r *reviewed) authorize(ctx context.Context, name, namespace string) error {
-	return r.Authorize(ctx, &Caller{User: &user.DefaultInfo{Name: name}, Namespace: namespace, IsAuthenticated: true}, VerbCreate, nil)
+	caller := r.caller(name, namespace)
+	defer caller.Permit.Release()
+	return r.Authorize(ctx, caller, VerbCreate, nil)
 }
 
 // inTheirOwn allows each caller the namespace "own".
@@ -68,58 +88,59 @@ func inTheirOwn(_ context.Context, namespace string) error {
 
 func TestNamesOfNamespacesCostABoundedNumberOfReviews(t *testing.T) {
 	r := newReviewed(t, inTheirOwn)
-	if err := r.authorize(t.Context(), "mallory", "own"); err != nil {
+	const mallory, accomplice, third = "system:serviceaccount:evil:mallory", "system:serviceaccount:evil:accomplice", "system:serviceaccount:evil:third"
+	if err := r.authorize(t.Context(), mallory, "own"); err != nil {
 		t.Fatal(err)
 	}
-	refused := 0
-	for index := range 10_000 {
-		err := r.authorize(t.Context(), "mallory", fmt.Sprint("invented-", index))
-		if limit, ok := errors.AsType[*limits.Error](err); ok && limit.IsCaller {
-			refused++
-		} else if !errors.Is(err, lock.ErrForbidden) {
+	invent := func(name, namespace string) (isRefused bool) {
+		// A caller that is told to wait is answered late: here it leaves.
+		ctx, leave := context.WithTimeout(t.Context(), time.Millisecond)
+		defer leave()
+		err := r.authorize(ctx, name, namespace)
+		if errors.Is(err, lock.ErrForbidden) {
+			return false
+		}
+		if limit, ok := errors.AsType[*limits.Error](err); (!ok || !limit.IsCaller) && !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("got %v", err)
 		}
+		return true
 	}
-	if asked := r.access.asked.Load(); asked != maxReviews || refused != 10_000-maxReviews+1 {
-		t.Errorf("%d were reviewed, %d refused", asked, refused)
+	for index := range 2 * reviewsAtOnce {
+		invent(mallory, fmt.Sprint("invented-", index))
+		invent(accomplice, fmt.Sprint("invented-", index))
+	}
+	if asked := r.access.asked.Load(); asked != 2*reviewsAtOnce {
+		t.Errorf("%d were reviewed of two callers", asked)
+	}
+	if !invent(third, "invented") {
+		t.Error("a tenant has as many reviews as it has accounts")
 	}
 	if err := r.authorize(t.Context(), "bob", "own"); err != nil {
 		t.Errorf("another caller: %v", err)
 	}
-	r.clock.SetTime(r.clock.Now().Add(time.Second))
-	if err := r.authorize(t.Context(), "mallory", "own"); err != nil {
-		t.Errorf("its own namespace a second later: %v", err)
+	if err := r.authorize(t.Context(), mallory, "own"); err != nil {
+		t.Errorf("what is known: %v", err)
 	}
-	for index := range 10 * reviewsPerSecond {
-		r.clock.SetTime(r.clock.Now().Add(time.Second / reviewsPerSecond))
-		if err := r.authorize(t.Context(), "mallory", fmt.Sprint("later-", index)); !errors.Is(err, lock.ErrForbidden) {
-			t.Fatalf("got %v", err)
-		}
-	}
-	if known := r.reviews.known.Len(); known > maxReviewed {
-		t.Errorf("%d answers are known", known)
+	r.clock.Step(time.Second)
+	if err := r.authorize(t.Context(), mallory, "later"); !errors.Is(err, lock.ErrForbidden) {
+		t.Errorf("a second later: %v", err)
 	}
 }
 
-// A caller with many streams can still make calls, and one that has used up the reviews of its calls keeps its streams.
+// The reviews of streams need no room among the calls of their caller, and wait for no turn: a stream that is not reviewed ends.
 func TestStreamsAndCallsHaveReviewsOfTheirOwn(t *testing.T) {
 	r := newReviewed(t, func(context.Context, string) error { return nil })
-	uses := []func(*Caller) error{
-		func(caller *Caller) error { return r.Authorize(t.Context(), caller, VerbCreate, nil) },
-		func(caller *Caller) error { return r.AuthorizeStream(t.Context(), caller, VerbWatch, nil) },
-	}
-	for first := range uses {
-		alice := &Caller{User: &user.DefaultInfo{Name: fmt.Sprint("alice ", first)}, IsAuthenticated: true}
-		for index := range maxReviews + 1 {
-			alice.Namespace = fmt.Sprint("first-", index)
-			err := uses[first](alice)
-			if _, isLimit := errors.AsType[*limits.Error](err); isLimit != (index == maxReviews) || !isLimit && err != nil {
-				t.Fatalf("use %d, review %d: %v", first, index, err)
-			}
+	for index := range reviewsAtOnce {
+		if err := r.authorize(t.Context(), "alice", fmt.Sprint("first-", index)); err != nil {
+			t.Fatal(err)
 		}
-		alice.Namespace = "other"
-		if err := uses[1-first](alice); err != nil {
-			t.Errorf("use %d: %v", 1-first, err)
+	}
+	stream := r.caller("alice", "")
+	for index := range 2*reviewsAtOnce + 1 {
+		stream.Namespace = fmt.Sprint("stream-", index)
+		err := r.AuthorizeStream(t.Context(), stream, VerbWatch, nil)
+		if _, isLimit := errors.AsType[*limits.Error](err); isLimit != (index == 2*reviewsAtOnce) || !isLimit && err != nil {
+			t.Fatalf("review %d: %v", index, err)
 		}
 	}
 }
@@ -128,28 +149,30 @@ func TestARightThatWasReviewedLatelyCostsNothing(t *testing.T) {
 	for namespace, lasts := range map[string]time.Duration{"own": allowedFor, "other": deniedFor} {
 		t.Run(namespace, func(t *testing.T) {
 			r := newReviewed(t, inTheirOwn)
-			spent := func() int {
-				of := r.reviews.of("alice")
-				return maxReviews - int(of.allowances[forCalls].TokensAt(time.Time{}))
-			}
+			paid := 0
 			ask := func(want int) {
 				t.Helper()
-				for range 2 * maxReviews {
-					if _, isLimit := errors.AsType[*limits.Error](r.authorize(t.Context(), "alice", namespace)); isLimit {
-						t.Fatal("it was refused")
+				for range 2 * reviewsAtOnce {
+					begun, err := r.reviews.begin(t.Context(), &Caller{User: &user.DefaultInfo{Name: "alice"}}, func(context.Context, *limits.Permit) error {
+						paid++
+						return nil
+					}, right{Namespace: namespace})
+					if err != nil {
+						t.Fatal(err)
 					}
+					begun.end(map[string]answer{"own": allowed, "other": denied}[namespace])
 				}
-				if got := spent(); got != want {
-					t.Errorf("%d reviews, want %d", got, want)
+				if paid != want {
+					t.Errorf("%d reviews, want %d", paid, want)
 				}
 			}
 			ask(1)
-			r.clock.SetTime(r.clock.Now().Add(lasts - 1))
+			r.clock.Step(lasts - 1)
 			ask(1)
-			r.clock.SetTime(r.clock.Now().Add(1))
-			ask(1) // That of the first time has come back since.
-			r.clock.SetTime(r.clock.Now().Add(-time.Hour))
+			r.clock.Step(1)
 			ask(2)
+			r.clock.SetTime(r.clock.Now().Add(-time.Hour))
+			ask(3)
 		})
 	}
 }
@@ -190,37 +213,47 @@ func TestCallsThatNeedTheSameRightAtOnceAskOnce(t *testing.T) {
 						t.Errorf("got %v, want %v", err, test.answer)
 					}
 				}
-				if of := r.reviews.of("alice"); len(of.pending) != 0 {
-					t.Errorf("%d are pending", len(of.pending))
+				if left := len(r.reviews.pending); left != 0 {
+					t.Errorf("%d are pending", left)
 				}
 			})
 		})
 	}
 }
 
-// Calls that wait for a review which comes to nothing have their own counted, too.
+// Calls that wait for a review which comes to nothing have their own paid for, too.
 func TestReviewsAfterOneWithoutAnAnswerCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		answer := make(chan struct{})
-		r := newReviewed(t, func(context.Context, string) error {
-			<-answer
-			return errors.New("no answer")
-		})
-		const calls = 2 * maxReviews
+		r := newReviewed(t, inTheirOwn)
+		const calls = 10
+		var paid atomic.Int32
 		ended := make(chan error, calls)
+		answer := make(chan struct{})
 		for range calls {
-			go func() { ended <- r.authorize(t.Context(), "mallory", "own") }()
+			go func() {
+				begun, err := r.reviews.begin(t.Context(), &Caller{User: &user.DefaultInfo{Name: "mallory"}}, func(context.Context, *limits.Permit) error {
+					paid.Add(1)
+					return nil
+				}, right{Namespace: "own"})
+				if err == nil {
+					<-answer
+					begun.end(unknown)
+				}
+				ended <- err
+			}()
 		}
 		synctest.Wait()
+		if paid.Load() != 1 {
+			t.Errorf("%d have paid for one review", paid.Load())
+		}
 		close(answer)
-		refused := 0
 		for range calls {
-			if _, isLimit := errors.AsType[*limits.Error](<-ended); isLimit {
-				refused++
+			if err := <-ended; err != nil {
+				t.Error(err)
 			}
 		}
-		if asked := r.access.asked.Load(); asked != maxReviews || refused != calls-maxReviews {
-			t.Errorf("%d reviews and %d refusals of %d calls, want %d reviews", asked, refused, calls, maxReviews)
+		if paid.Load() != calls {
+			t.Errorf("%d of %d reviews were paid for", paid.Load(), calls)
 		}
 	})
 }
@@ -236,8 +269,7 @@ func TestReviewsThatFail(t *testing.T) {
 	if err := r.authorize(t.Context(), "alice", "own"); !errors.Is(err, lock.ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
-	of := r.reviews.of("alice")
-	if len(of.pending) != 0 || r.reviews.known.Len() != 0 {
-		t.Errorf("%d are pending, %d known", len(of.pending), r.reviews.known.Len())
+	if len(r.reviews.pending) != 0 || r.reviews.known.Len() != 0 {
+		t.Errorf("%d are pending, %d known", len(r.reviews.pending), r.reviews.known.Len())
 	}
 }

@@ -32,7 +32,7 @@ func (c *call) prepareAcquire() (Invocation, envelope.Errors) {
 				return nil, err
 			}
 		}
-		granted, err := arguments.Acquire(ctx, c.permit, c.request.Call.Function)
+		granted, err := arguments.Acquire(ctx, c.request.Call.Function)
 		if err != nil {
 			c.about = arguments.FullKey()
 			if errors.Is(err, lock.ErrHeld) {

@@ -58,7 +58,7 @@ func (c *call) isDryRun() bool {
 // panics included, unless the caller wants to keep it. A function that was not started
 // leaves no lock, whatever the caller wants (docs/forrst.md, section 12.7).
 func (c *call) invokeLocked(ctx context.Context, position int, options lockOptions, invoke Invocation) (any, error) {
-	granted, err := options.Acquire(ctx, c.permit, c.request.Call.Function)
+	granted, err := options.Acquire(ctx, c.request.Call.Function)
 	if err != nil {
 		c.about = options.FullKey()
 		if !errors.Is(err, lock.ErrInvalid) {

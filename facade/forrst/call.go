@@ -1,6 +1,7 @@
 package forrst
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -33,8 +34,6 @@ type call struct {
 	function *function
 	response *envelope.Response
 	caller   access.Caller
-	// permit counts the call among those that are served. Nil if the background keeps it.
-	permit *limits.Permit
 	// start is when the request arrived.
 	start time.Time
 	// trace is that of the call; nil if it is not traced.
@@ -49,7 +48,7 @@ type call struct {
 	// endingLock is the lock that ends with a routed function. Nil if there is none or it
 	// stays.
 	endingLock *forward.Lock
-	// isLeft says that the background keeps the permit and the room of the body.
+	// isLeft says that the background keeps the room of the body.
 	isLeft bool
 	// isUnstarted says that a routed function cannot have begun.
 	isUnstarted bool
@@ -93,7 +92,7 @@ func (c *call) serve(r *http.Request, body []byte) {
 		c.response.ID = &c.request.ID
 	}
 	if len(problems) > 0 {
-		if _, err := c.arrive(r.Context(), r, limits.Work, false); err != nil {
+		if err := c.caller.Permit.Begin(r.Context(), limits.Work, 0); err != nil {
 			problems = c.problems(r.Context(), err, "")
 		}
 		c.fail(problems)
@@ -102,7 +101,7 @@ func (c *call) serve(r *http.Request, body []byte) {
 	c.named = namesOfNamespaces(r)
 	ctx := c.beginTrace(r.Context(), r.Header)
 	c.addRetryAdvice()
-	result, err := c.runAdmitted(ctx, r)
+	result, err := c.run(ctx)
 	if err != nil {
 		c.fail(c.problems(ctx, err, c.request.Call.Function))
 		return
@@ -110,55 +109,24 @@ func (c *call) serve(r *http.Request, body []byte) {
 	c.response.Result = result
 }
 
-// runAdmitted runs the call unless too many run already.
-func (c *call) runAdmitted(ctx context.Context, r *http.Request) (_ json.RawMessage, err error) {
+// run does steps 7 to 10 of docs/forrst.md, section 1.6.
+func (c *call) run(ctx context.Context) (_ json.RawMessage, err error) {
 	var faulty error
+	// An unknown function costs as much as one that acquires.
+	verb, cost, wait := "", limits.Work, time.Duration(0)
 	if c.function, faulty = c.resolve(); faulty == nil {
-		c.caller.Namespace, faulty = c.config.Access.Namespace(&c.caller, c.named, c.verb() != "")
+		verb, cost = c.verb(), c.function.cost
+		if cost == limits.Free && verb == access.VerbCreate {
+			cost, wait = limits.Work, c.wait()
+		}
+		c.caller.Namespace, faulty = c.config.Access.Namespace(&c.caller, c.named, verb != "")
 	}
-	cost, mayWait := c.cost()
-	hasPaid, err := c.arrive(ctx, r, cost, mayWait)
-	if err != nil {
+	if err := c.caller.Permit.Begin(ctx, cost, wait); err != nil {
 		return nil, err
 	}
 	if faulty != nil {
 		return nil, faulty
 	}
-	c.permit, err = c.config.Server.Limiter().Admit(limits.CallerOf(r, c.caller.Holder()), c.function.cost)
-	if err != nil {
-		return nil, err
-	}
-	if hasPaid && mayWait {
-		c.permit.Paid(cost)
-	}
-	defer func() {
-		if c.permit != nil {
-			c.permit.Release()
-		}
-	}()
-	return c.run(ctx)
-}
-
-// cost is what the call costs the API server when it arrives, and whether it may wait for a lock. One of an unknown function
-// costs as much as one that acquires.
-func (c *call) cost() (cost limits.Cost, mayWait bool) {
-	switch {
-	case c.function == nil:
-		return limits.Work, false
-	case c.function.cost == limits.Free && c.verb() == access.VerbCreate:
-		return limits.Work, true
-	}
-	return c.function.cost, false
-}
-
-// arrive counts the call before its rights are reviewed.
-func (c *call) arrive(ctx context.Context, r *http.Request, cost limits.Cost, mayWait bool) (hasPaid bool, err error) {
-	return c.config.Server.Limiter().Arrive(ctx, limits.CallerOf(r, c.caller.Holder()), cost, mayWait)
-}
-
-// run does steps 7 to 10 of docs/forrst.md, section 1.6.
-func (c *call) run(ctx context.Context) (_ json.RawMessage, err error) {
-	verb := c.verb()
 	// Before anything is done, so that a caller without the right is told the same whether
 	// or not there is a lock.
 	if c.function.isRouted {
@@ -186,6 +154,27 @@ func (c *call) run(ctx context.Context) (_ json.RawMessage, err error) {
 		return raw, nil
 	}
 	return envelope.Encode(result)
+}
+
+// wait is how long the call may wait for its lock. What is wrong with the request is left to prepare.
+func (c *call) wait() time.Duration {
+	sent, position := c.request.Call.Arguments, -1
+	if c.function.lock == nil {
+		position = c.position(envelope.AtomicLock)
+		sent = c.request.Extensions[position].Options
+	}
+	if !bytes.Contains(sent, []byte(`"block"`)) { // Most do not wait.
+		return 0
+	}
+	var ignored envelope.Errors
+	fields := c.readArguments(&ignored)
+	if position >= 0 {
+		fields = c.readOptions(position, &ignored)
+	}
+	if block := c.readBlock(&fields); block != nil {
+		return block.Length
+	}
+	return 0
 }
 
 // verb is what the caller has to be allowed to do, or empty if the call touches no lock.

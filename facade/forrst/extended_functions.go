@@ -112,11 +112,11 @@ func (c *call) list(ctx context.Context, request lock.PageRequest, isPaged bool)
 	list := wire.Locks{Locks: []wire.ListedLock{}}
 	for read := range maxWholePages {
 		if read > 0 {
-			if _, err := c.permit.Spend(ctx, c.function.cost, 0); err != nil {
+			if err := c.caller.Permit.Spend(ctx, c.function.cost); err != nil {
 				return wire.Locks{}, err
 			}
 		}
-		page, err := c.config.Locks.ListPage(ctx, &c.caller, c.permit, request)
+		page, err := c.config.Locks.ListPage(ctx, &c.caller, request)
 		if err != nil {
 			return wire.Locks{}, err
 		}

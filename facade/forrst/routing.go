@@ -139,7 +139,7 @@ func (c *call) forward(ctx context.Context, route routes.Route) (any, error) {
 func (c *call) routedLock(granted *v1alpha1.Lock, ttl time.Duration) *forward.Lock {
 	// The lock can outlive the call, whose memory must not be kept for it.
 	held, caller, key, owner := c.config.Locks, c.caller, granted.Spec.FullKey(), granted.Spec.Owner
-	function, permit := strings.Clone(c.request.Call.Function), c.permit
+	function := strings.Clone(c.request.Call.Function)
 	return &forward.Lock{
 		Granted: granted,
 		TTL:     ttl,
@@ -147,7 +147,7 @@ func (c *call) routedLock(granted *v1alpha1.Lock, ttl time.Duration) *forward.Lo
 			// Many functions inside locks with short ttls would cost more than their caller may ask for. A
 			// renewal for the rest of the function is the last one.
 			if ttl == 0 {
-				if _, err := permit.Spend(ctx, limits.Upkeep, 0); err != nil {
+				if err := caller.Permit.Spend(ctx, limits.Upkeep); err != nil {
 					return nil, err
 				}
 			}
@@ -165,13 +165,15 @@ func (c *call) routedLock(granted *v1alpha1.Lock, ttl time.Duration) *forward.Lo
 // function may still be running. The background then keeps the permit of the call and the room of its
 // body: callers who go away must not have more running, nor more in memory, than those who stay.
 func (c *call) endRoutedLock(ctx context.Context, sentKey string) {
-	permit, body := c.permit, c.body
-	lost, isLeft := c.endingLock.End(ctx, func() {
+	permit, body := c.caller.Permit, c.body
+	permit.Hold()
+	var lost string
+	lost, c.isLeft = c.endingLock.End(ctx, func() {
 		permit.Release()
 		body.Forget()
 	})
-	if isLeft {
-		c.permit, c.isLeft = nil, true
+	if !c.isLeft {
+		permit.Release()
 	}
 	if lost != "" {
 		c.response.Extensions = append(c.response.Extensions, envelope.ResponseExtension{

@@ -36,7 +36,7 @@ type bodyRoom struct {
 }
 
 // Take implements [bodies.Room].
-func (r *bodyRoom) Take(size int64) error { return r.take(r.caller, int(size), Upkeep) }
+func (r *bodyRoom) Take(size int64) error { return r.take(r.caller, int(size)) }
 
 // Give implements [bodies.Room].
 func (r *bodyRoom) Give(size int64) { r.give(r.caller, int(size)) }

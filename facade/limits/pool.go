@@ -3,6 +3,7 @@ package limits
 import (
 	"math"
 	"sync"
+	"time"
 
 	"k8s.io/utils/clock"
 )
@@ -10,7 +11,7 @@ import (
 const (
 	// perNamespace is how many times the share, and the rate, of one caller the service accounts of one namespace have together.
 	perNamespace = 2
-	// tenth is the part of the calls in flight that is kept for [Upkeep]: one in so many.
+	// tenth is the part of the requests in flight that is kept for [Upkeep]: one in so many.
 	tenth = 10
 )
 
@@ -44,29 +45,28 @@ func newPool(whole, shares, minShare int, refusals refusals, clock clock.Passive
 	return &pool{whole: whole, perCaller: perCaller, refusals: refusals, clock: clock, callers: map[Caller]int{}, namespaces: map[string]int{}}
 }
 
-// take takes so much for the caller, or returns the [*Error] that refuses it. Only [Upkeep] may use the last tenth.
-func (p *pool) take(who Caller, amount int, cost Cost) error {
+// butTenth returns a pool of all but a tenth of the whole and of each share.
+func (p *pool) butTenth() *pool {
+	but := func(share int) int { return share - share/tenth }
+	return &pool{
+		whole: but(p.whole), perCaller: but(p.perCaller), refusals: p.refusals, clock: p.clock, callers: map[Caller]int{}, namespaces: map[string]int{},
+	}
+}
+
+// take takes so much for the caller, or returns the [*Error] that refuses it.
+func (p *pool) take(who Caller, amount int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	exceeds := func(used, share int) bool { return used+amount > forCost(share, cost) }
 	switch {
-	case exceeds(p.callers[who], p.perCaller):
+	case p.callers[who]+amount > p.perCaller:
 		return p.refusals.caller
-	case exceeds(p.namespaces[who.namespace], p.perCaller*perNamespace):
+	case p.namespaces[who.namespace]+amount > p.perCaller*perNamespace:
 		return p.refusals.namespace
-	case exceeds(p.used, p.whole):
+	case p.used+amount > p.whole:
 		return p.refusals.whole
 	}
 	p.add(who, amount)
 	return nil
-}
-
-// forCost returns what calls of the cost may use of a share.
-func forCost(share int, cost Cost) int {
-	if cost == Upkeep {
-		return share
-	}
-	return share - share/tenth
 }
 
 // give gives back what was taken.
@@ -79,7 +79,7 @@ func (p *pool) give(who Caller, amount int) {
 // add changes what is used; it needs the mutex.
 func (p *pool) add(who Caller, change int) {
 	p.used += change
-	p.full.Update(p.used, forCost(p.whole, Work), p.clock)
+	p.full.Update(p.used, p.whole, p.clock)
 	addTo(p.callers, who, change)
 	if who.namespace != "" {
 		addTo(p.namespaces, who.namespace, change)
@@ -98,4 +98,11 @@ func (p *pool) total() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.used
+}
+
+// saturated returns for how long the whole has been used up, see [Level.For].
+func (p *pool) saturated() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.full.For(p.clock.Now())
 }

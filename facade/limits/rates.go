@@ -10,7 +10,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// DefaultRatePerCaller is in calls a second. An API server of two cores makes some 100 to 400 writes a
+// DefaultRatePerCaller is in calls and reviews a second. An API server of two cores makes some 100 to 400 writes a
 // second (docs/performance.md), so one caller that does nothing but acquire and release leaves
 // others a part of even the smallest.
 const DefaultRatePerCaller = 100
@@ -20,7 +20,7 @@ const (
 	burstSeconds = 2
 	// upkeepFactor is how many renewals and releases there may be for each other call.
 	upkeepFactor = 2
-	// maxHeldBack is how long a call waits for its turn at most. It leaves most of the time that a request has to be read.
+	// maxHeldBack is how long a call is held back for its turn at most. It leaves most of the time that a request has to be read.
 	maxHeldBack = 5 * time.Second
 	// maxBuckets bounds the memory. Who has asked for nothing for the longest time is forgotten, and begins anew.
 	maxBuckets = 1 << 16
@@ -32,10 +32,10 @@ type Cost int
 const (
 	// Free calls cost it nothing.
 	Free Cost = iota
-	// Work is a request or a few: an acquire, a read, a list, a forced release.
+	// Work is a request or a few: an acquire, a read, a list, a forced release, a review of a right for these.
 	Work
 	// Upkeep renews or releases what the caller holds. It has a rate of its own: a caller whose acquires use up theirs must
-	// not lose the locks that it holds, and a release makes room for others.
+	// not lose the locks that it holds, and a release makes room for others. The reviews of streams that go on count as such.
 	Upkeep
 )
 
@@ -139,49 +139,8 @@ func (l *Limiter) pause(ctx context.Context, length time.Duration) error {
 
 // tell records when a refusal tells the caller to try again.
 func (l *Limiter) tell(buckets []*bucket, err error) error {
-	if refused, ok := errors.AsType[*Error](err); ok {
+	if refused, ok := errors.AsType[*Error](err); ok && isOfRate(err) {
 		buckets[0].toldUntil.Store(l.clock.Now().Add(refused.Wait()).UnixNano())
 	}
 	return err
-}
-
-// Arrive is [Permit.Spend] for a call of which nothing is read or reviewed yet: one that fails later has cost as much. If it comes
-// before the time at which a refusal has told its caller to try again, it waits for its turn behind the other such calls, for 5 s
-// at most, and is refused only then. So a caller that goes on has as many calls begun as its rate says, and refusals cost it time.
-//
-// MayWait says that the call may be one that waits for a lock, as its body tells. If there is no room for it, it goes on
-// without having paid.
-func (l *Limiter) Arrive(ctx context.Context, caller Caller, cost Cost, mayWait bool) (hasPaid bool, err error) {
-	buckets, start, patience := l.bucketsOf(caller, cost), l.clock.Now(), time.Duration(0)
-	isTold := len(buckets) > 0 && start.UnixNano() < buckets[0].toldUntil.Load()
-	if isTold {
-		patience = maxHeldBack
-	}
-	switch err = l.pay(ctx, buckets, patience); {
-	case err == nil:
-		return true, nil
-	case isTold:
-		if left := l.pause(ctx, maxHeldBack-l.clock.Since(start)); left != nil {
-			return false, left
-		}
-	case mayWait:
-		return false, nil
-	}
-	return false, l.tell(buckets, err)
-}
-
-// Paid says that [Limiter.Arrive] has counted the call: the next [Permit.Spend] of this cost takes nothing.
-func (p *Permit) Paid(cost Cost) { p.paid.Store(int32(cost)) }
-
-// Spend counts a call of the cost against the rates of its caller and of the caller's namespace. It waits until the rates
-// have room, if that is less than patience, and returns how long it has waited. The error is the [*Error] that says when there is
-// room, or that of ctx. A call that leaves gives back what no later one has counted on. A nil permit allows all.
-func (p *Permit) Spend(ctx context.Context, cost Cost, patience time.Duration) (waited time.Duration, err error) {
-	if p == nil || p.paid.CompareAndSwap(int32(cost), int32(Free)) {
-		return 0, nil
-	}
-	l := p.limiter
-	buckets, start := l.bucketsOf(p.caller, cost), l.clock.Now()
-	err = l.tell(buckets, l.pay(ctx, buckets, patience))
-	return l.clock.Since(start), err
 }

@@ -14,7 +14,7 @@ func (l *limited) spend(caller Caller, cost Cost) int {
 	permit := l.permit(caller)
 	defer permit.Release()
 	for count := range 1000 {
-		if _, err := permit.Spend(l.t.Context(), cost, 0); err != nil {
+		if err := permit.Spend(l.t.Context(), cost); err != nil {
 			return count
 		}
 	}
@@ -31,7 +31,7 @@ func (l *limited) wantSpent(title string, caller Caller, cost Cost, want int) {
 func TestACallerAtItsRateIsRefusedUntilThereIsRoom(t *testing.T) {
 	l := newLimited(t, Limits{RatePerCaller: 4})
 	l.wantSpent("at first", worker, Work, 8)
-	_, err := l.permit(worker).Spend(t.Context(), Work, 0)
+	err := l.permit(worker).Spend(t.Context(), Work)
 	refused, ok := errors.AsType[*Error](err)
 	if !ok || !refused.IsCaller || refused.Limit != "rate_per_caller" || refused.RetryAfter != 250*time.Millisecond || refused.Wait() != time.Second {
 		t.Errorf("got %+v", err)
@@ -80,8 +80,8 @@ func (l *limited) turnsOf(ctx context.Context, caller Caller, count int, patienc
 		came := make(chan turn, 1)
 		permit := l.permit(caller)
 		go func() {
-			waited, err := permit.Spend(ctx, Work, patience)
-			came <- turn{waited, err}
+			err := permit.Begin(ctx, Work, patience)
+			came <- turn{permit.Waited(), err}
 		}()
 		synctest.Wait()
 		turns = append(turns, came)
@@ -93,7 +93,11 @@ func (l *limited) turnsOf(ctx context.Context, caller Caller, count int, patienc
 func TestCallsThatWaitTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimited(t, Limits{RatePerCaller: 2})
-		l.wantSpent("at first", worker, Work, 4)
+		for _, came := range l.turnsOf(t.Context(), worker, 4, 0) {
+			if got := <-came; got != (turn{}) {
+				t.Errorf("at first: %+v", got)
+			}
+		}
 		turns := l.turnsOf(t.Context(), worker, 2, time.Minute)
 		late := <-l.turnsOf(t.Context(), worker, 1, 1500*time.Millisecond)[0]
 		if refused, ok := errors.AsType[*Error](late.err); !ok || refused.RetryAfter != 1500*time.Millisecond || late.waited != 0 {
@@ -148,18 +152,18 @@ func TestACallThatWaitsForItsOwnRateTakesNothingFromItsNamespace(t *testing.T) {
 
 // arrival is what became of a call, and when.
 type arrival struct {
-	hasPaid bool
-	err     error
-	after   time.Duration
+	err   error
+	after time.Duration
 }
 
-// arrive lets a call arrive, and returns what becomes of it.
-func (l *limited) arrive(ctx context.Context, caller Caller, cost Cost, mayWait bool) <-chan arrival {
+// arrive lets a call arrive that does not wait for a lock, and returns what becomes of it.
+func (l *limited) arrive(ctx context.Context, caller Caller, cost Cost) <-chan arrival {
 	came := make(chan arrival, 1)
 	start := l.clock.Now()
+	permit := l.permit(caller)
 	go func() {
-		hasPaid, err := l.Arrive(ctx, caller, cost, mayWait)
-		came <- arrival{hasPaid, err, l.clock.Since(start)}
+		err := permit.Begin(ctx, cost, 0)
+		came <- arrival{err, l.clock.Since(start)}
 	}()
 	synctest.Wait()
 	return came
@@ -181,7 +185,7 @@ func (l *limited) now(came <-chan arrival) arrival {
 func (l *limited) tell(caller Caller) {
 	l.t.Helper()
 	for range 1000 {
-		if got := l.now(l.arrive(l.t.Context(), caller, Work, false)); got.err != nil {
+		if got := l.now(l.arrive(l.t.Context(), caller, Work)); got.err != nil {
 			return
 		}
 	}
@@ -196,7 +200,7 @@ func TestACallerThatGoesOnHasItsCallsBegunAtItsRate(t *testing.T) {
 		const calls = 14
 		var came []<-chan arrival
 		for range calls {
-			came = append(came, l.arrive(t.Context(), worker, Work, false))
+			came = append(came, l.arrive(t.Context(), worker, Work))
 		}
 		for range 10 {
 			l.clock.Step(500 * time.Millisecond)
@@ -207,7 +211,7 @@ func TestACallerThatGoesOnHasItsCallsBegunAtItsRate(t *testing.T) {
 			want := time.Duration(number+1) * 500 * time.Millisecond
 			// The tenth would have its turn after 5 s, which is not less.
 			isBegun := number < 9
-			if got.hasPaid != isBegun || (got.err == nil) != isBegun || got.after != min(want, 5*time.Second) {
+			if (got.err == nil) != isBegun || got.after != min(want, 5*time.Second) {
 				t.Errorf("call %d: %+v, want its turn after %s, or a refusal after 5 s", number, got, want)
 			}
 		}
@@ -221,11 +225,11 @@ func TestACallerThatWaitsAsItWasToldIsNotHeldBack(t *testing.T) {
 		l.tell(worker)
 		l.clock.Step(time.Second)
 		for range 2 {
-			if got := l.now(l.arrive(t.Context(), worker, Work, false)); !got.hasPaid || got.err != nil {
+			if got := l.now(l.arrive(t.Context(), worker, Work)); got.err != nil {
 				t.Errorf("got %+v", got)
 			}
 		}
-		got := l.now(l.arrive(t.Context(), worker, Work, false))
+		got := l.now(l.arrive(t.Context(), worker, Work))
 		if refused, ok := errors.AsType[*Error](got.err); !ok || !refused.IsCaller || refused.Wait() != time.Second {
 			t.Errorf("got %+v", got)
 		}
@@ -238,53 +242,54 @@ func TestNobodyElseIsHeldBack(t *testing.T) {
 		l.tell(worker)
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()
-		l.arrive(ctx, worker, Work, false)
+		l.arrive(ctx, worker, Work)
 		for name, caller := range map[string]Caller{"another account": rival, "another namespace": foreign, "a user": person} {
-			if got := l.now(l.arrive(t.Context(), caller, Work, false)); !got.hasPaid {
+			if got := l.now(l.arrive(t.Context(), caller, Work)); got.err != nil {
 				t.Errorf("%s: %+v", name, got)
 			}
 		}
-		if got := l.now(l.arrive(t.Context(), worker, Upkeep, false)); !got.hasPaid {
+		if got := l.now(l.arrive(t.Context(), worker, Upkeep)); got.err != nil {
 			t.Errorf("a renewal: %+v", got)
 		}
-		if got := l.now(l.arrive(t.Context(), worker, Free, false)); got.err != nil {
+		if got := l.now(l.arrive(t.Context(), worker, Free)); got.err != nil {
 			t.Errorf("what costs nothing: %+v", got)
 		}
 	})
 }
 
-// Whether a call waits for a lock is in its body. One that may is let through, and pays when its turn comes.
-func TestACallThatMayWaitPaysLater(t *testing.T) {
+// The review of a right costs the API server a request. It is part of a call that has its own.
+func TestReviewsArePaidForAtTheRateOfTheirCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimited(t, Limits{RatePerCaller: 1})
-		l.wantSpent("at first", worker, Work, 2)
-		l.clock.Step(time.Second)
-		if got := l.now(l.arrive(t.Context(), worker, Work, true)); !got.hasPaid {
-			t.Errorf("with room: %+v", got)
+		acquire, renewal := l.permit(worker), l.permit(worker)
+		if err := errors.Join(acquire.Begin(t.Context(), Work, time.Minute), renewal.Begin(t.Context(), Upkeep, 0)); err != nil {
+			t.Fatal(err)
 		}
-		for range 2 { // Its caller is told nothing.
-			if got := l.now(l.arrive(t.Context(), worker, Work, true)); got.hasPaid || got.err != nil {
-				t.Errorf("without room: %+v", got)
+		l.wantSpent("acquires", worker, Work, 1)
+		if err := renewal.Pay(t.Context()); err != nil {
+			t.Errorf("a renewal whose caller's acquires use up their rate: %v", err)
+		}
+		paid := make(chan error, 1)
+		go func() { paid <- acquire.Pay(t.Context()) }()
+		synctest.Wait()
+		l.clock.Step(time.Second)
+		if err := <-paid; err != nil || acquire.Waited() != time.Second {
+			t.Errorf("one that may wait for a lock: %v after %s", err, acquire.Waited())
+		}
+		l.wantSpent("renewals", worker, Upkeep, 4)
+		asked := l.permit(person)
+		if err := asked.Begin(t.Context(), Free, 0); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := asked.Pay(t.Context()); err != nil {
+				t.Error(err)
 			}
 		}
-	})
-}
-
-func TestACallThatHasPaidIsNotCountedAgain(t *testing.T) {
-	l := newLimited(t, Limits{RatePerCaller: 1})
-	if hasPaid, err := l.Arrive(t.Context(), worker, Work, true); !hasPaid || err != nil {
-		t.Fatal(hasPaid, err)
-	}
-	permit := l.permit(worker)
-	permit.Paid(Work)
-	for _, cost := range []Cost{Upkeep, Work, Work} { // What it has paid for, and two others.
-		if _, err := permit.Spend(t.Context(), cost, 0); err != nil {
-			t.Error(err)
+		if err := asked.Pay(t.Context()); err == nil {
+			t.Error("reviews of calls that cost nothing else have no rate")
 		}
-	}
-	if _, err := permit.Spend(t.Context(), Work, 0); err == nil {
-		t.Error("it was not counted")
-	}
+	})
 }
 
 func TestACallThatLeavesWhileItIsHeldBackIsNotRefused(t *testing.T) {
@@ -294,7 +299,7 @@ func TestACallThatLeavesWhileItIsHeldBackIsNotRefused(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		var left []<-chan arrival
 		for range 10 { // Some have a turn, and some would be refused.
-			left = append(left, l.arrive(ctx, worker, Work, false))
+			left = append(left, l.arrive(ctx, worker, Work))
 		}
 		leave()
 		synctest.Wait()

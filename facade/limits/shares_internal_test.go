@@ -45,7 +45,7 @@ func newLimited(t *testing.T, limits Limits) *limited {
 
 func (l *limited) permit(caller Caller) *Permit {
 	l.t.Helper()
-	permit, err := l.Admit(caller, Work)
+	permit, err := l.Admit(caller)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -75,8 +75,8 @@ var uses = map[string]struct {
 	limit              string
 	callersOfNamespace int
 }{
-	"a call": {func(l *Limiter, caller Caller) error {
-		_, err := l.Admit(caller, Upkeep)
+	"a request": {func(l *Limiter, caller Caller) error {
+		_, err := l.Admit(caller)
 		return err
 	}, 1500, 30_000, "in_flight", 2},
 	"a body of a MiB": {func(l *Limiter, caller Caller) error {
@@ -155,11 +155,16 @@ func TestAShareOfBodiesHasRoomForARequest(t *testing.T) {
 func TestATenthOfTheCallsInFlightIsKeptForRenewalsAndReleases(t *testing.T) {
 	l := newLimited(t, Limits{InFlight: 400})
 	var work []*Permit
-	admit := func(caller Caller, cost Cost, most int, limit string) {
+	begin := func(caller Caller, cost Cost, most int, limit string) {
 		t.Helper()
 		count, refusal := l.most(func() error {
-			permit, err := l.Admit(caller, cost)
-			if cost == Work && err == nil {
+			permit, err := l.Admit(caller)
+			if err != nil {
+				return err
+			}
+			if err = permit.Begin(t.Context(), cost, 0); err != nil {
+				permit.Release()
+			} else if cost == Work {
 				work = append(work, permit)
 			}
 			return err
@@ -168,21 +173,18 @@ func TestATenthOfTheCallsInFlightIsKeptForRenewalsAndReleases(t *testing.T) {
 			t.Errorf("%s: %d by %s, want %d by %s", caller.user, count, refusal, most, limit)
 		}
 	}
-	admit(worker, Work, 18, "in_flight_per_caller")
-	admit(worker, Upkeep, 2, "in_flight_per_caller")
+	begin(worker, Work, 18, "in_flight_per_caller")
+	begin(worker, Upkeep, 2, "in_flight_per_caller")
 	work[0].Release()
-	work[0].Release() // This changes nothing.
-	admit(worker, Upkeep, 1, "in_flight_per_caller")
-	admit(rival, Work, 16, "in_flight_per_namespace")
-	admit(rival, Upkeep, 4, "in_flight_per_caller")
+	begin(worker, Upkeep, 1, "in_flight_per_caller")
+	begin(rival, Work, 18, "in_flight_per_caller")
+	begin(third, Work, 1, "in_flight_per_namespace") // Another one has made room.
+	begin(third, Upkeep, 1, "in_flight_per_namespace")
 	for user := range 18 {
-		l.most(func() error {
-			_, err := l.Admit(callerNamed(fmt.Sprint("user ", user)), Work)
-			return err
-		})
+		begin(callerNamed(fmt.Sprint("user ", user)), Work, 18, "in_flight_per_caller")
 	}
-	admit(person, Work, 0, "in_flight")
-	admit(person, Upkeep, 20, "in_flight_per_caller")
+	begin(person, Work, 0, "in_flight")
+	begin(person, Upkeep, 20, "in_flight_per_caller")
 	if l.clock.Step(time.Second); l.Saturated() == 0 {
 		t.Error("the limit is not saturated, though all but renewals and releases are refused")
 	}
@@ -197,8 +199,16 @@ func TestNothingIsKeptOfCallersWithoutCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	endList()
+	if err := permit.Begin(t.Context(), Work, 0); err != nil {
+		t.Fatal(err)
+	}
+	permit.Hold()
 	permit.Release()
-	for _, each := range []*pool{l.inFlight, l.lists} {
+	if l.Counts().Running != 1 {
+		t.Error("what outlives the request does not count")
+	}
+	permit.Release()
+	for _, each := range []*pool{l.inFlight, l.work, l.lists} {
 		if len(each.callers)+len(each.namespaces)+each.used != 0 {
 			t.Errorf("%+v and %+v are left", each.callers, each.namespaces)
 		}

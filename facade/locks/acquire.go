@@ -92,19 +92,18 @@ func (a *Acquisition) Priority() int32 { return a.request.Priority }
 // TTL is how long the requested lock lives. Zero means the default.
 func (a *Acquisition) TTL() time.Duration { return a.request.TTL }
 
-// Acquire takes the lock for a call of the function, or waits for it as long as the permit
-// allows. It counts against the rate of the caller when it asks for the lock; then waiting costs
-// nothing. If the caller goes away meanwhile, no lock is left behind: the caller could not
-// learn the owner token. It must not be called twice. The error is a [*limits.Error] or one of [lock.Backend]'s
-// Acquire.
-func (a *Acquisition) Acquire(ctx context.Context, permit *limits.Permit, function string) (granted *v1alpha1.Lock, err error) {
+// Acquire takes the lock for a call of the function, or waits for it as long as the permit of the caller
+// allows, which has paid for that. What the permit has waited for its turns is a part of the wait. If the caller goes away
+// meanwhile, no lock is left behind: the caller could not learn the owner token. It must not be called twice. The error is
+// a [*limits.Error] or one of [lock.Backend]'s Acquire.
+func (a *Acquisition) Acquire(ctx context.Context, function string) (granted *v1alpha1.Lock, err error) {
 	if a.request.Wait > 0 {
-		err = permit.Wait(ctx, func(ctx context.Context) (err error) {
-			granted, err = a.payAndAsk(ctx, permit)
+		err = a.caller.Permit.Wait(ctx, func(ctx context.Context) (err error) {
+			granted, err = a.ask(ctx)
 			return err
 		})
 	} else {
-		granted, err = a.payAndAsk(ctx, permit)
+		granted, err = a.ask(ctx)
 	}
 	return a.ended(ctx, function, granted, err)
 }
@@ -131,31 +130,22 @@ func endOf(err error) observe.Acquired {
 	return observe.EndOf(err)
 }
 
-// payAndAsk asks for the lock when the rate of the caller has room. The time until then is a part of the wait.
-func (a *Acquisition) payAndAsk(ctx context.Context, permit *limits.Permit) (*v1alpha1.Lock, error) {
-	waited, err := permit.Spend(ctx, limits.Work, a.request.Wait)
-	if err != nil {
-		return nil, err
-	}
-	return a.ask(ctx, waited)
-}
-
-// ask asks for the lock, if the object that the caller names exists. Either costs the API server a
-// request. Waited is how much of the wait is over.
-func (a *Acquisition) ask(ctx context.Context, waited time.Duration) (granted *v1alpha1.Lock, err error) {
+// ask asks for the lock, if the object that the caller names exists. Either costs the API server a request.
+func (a *Acquisition) ask(ctx context.Context) (granted *v1alpha1.Lock, err error) {
 	if a.request.Wait == 0 { // One that waits costs a write when the lock is free, by its place in line.
 		endTurn, err := a.locks.turn(ctx, a.caller, limits.Work)
 		if err != nil {
 			return nil, err
 		}
 		defer endTurn()
+	} else {
+		a.request.Wait = max(0, a.request.Wait-a.caller.Permit.Waited())
 	}
 	if a.named != nil {
 		if err := a.checkNamed(ctx); err != nil {
 			return nil, err
 		}
 	}
-	a.request.Wait -= waited
 	if from, ok := a.locks.backend.(lock.RequestAcquirer); ok {
 		granted, err = from.AcquireRequest(ctx, a.caller.Namespace, &a.request)
 	} else {

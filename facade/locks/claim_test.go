@@ -36,7 +36,7 @@ func TestTheHashOfASecretProvesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			granted, err := acquisition.Acquire(t.Context(), nil, "f")
+			granted, err := acquisition.Acquire(t.Context(), "f")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +85,7 @@ func TestAClaimToAGrantWhoseNumberHasMovedOn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			granted, err := acquisition.Acquire(t.Context(), nil, "f")
+			granted, err := acquisition.Acquire(t.Context(), "f")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -113,12 +113,12 @@ func TestOnlyTheGrantIsTakenBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := acquisition.Acquire(t.Context(), nil, "f")
+	first, err := acquisition.Acquire(t.Context(), "f")
 	if err != nil {
 		t.Fatal(err)
 	}
 	clock.Step(time.Hour)
-	if _, err := acquisition.Acquire(t.Context(), nil, "f"); err != nil {
+	if _, err := acquisition.Acquire(t.Context(), "f"); err != nil {
 		t.Fatal(err)
 	}
 	l.TakeBack(t.Context(), "f", caller, first)

@@ -181,8 +181,8 @@ func (l *Locks) Get(ctx context.Context, caller *access.Caller, key v1alpha1.Ful
 //
 // The page counts as a list of the caller, and what it takes beyond one request to the API server against
 // the caller's rate. The error may be a [*limits.Error].
-func (l *Locks) ListPage(ctx context.Context, caller *access.Caller, permit *limits.Permit, request lock.PageRequest) (page lock.Page, err error) {
-	end, err := permit.BeginList()
+func (l *Locks) ListPage(ctx context.Context, caller *access.Caller, request lock.PageRequest) (page lock.Page, err error) {
+	end, err := caller.Permit.BeginList()
 	if err != nil {
 		return lock.Page{}, err
 	}
@@ -192,10 +192,7 @@ func (l *Locks) ListPage(ctx context.Context, caller *access.Caller, permit *lim
 		return lock.Page{}, err
 	}
 	defer endTurn()
-	request.MayReadMore = func() bool {
-		_, err := permit.Spend(ctx, limits.Work, 0)
-		return err == nil
-	}
+	request.MayReadMore = func() bool { return caller.Permit.Spend(ctx, limits.Work) == nil }
 	if pager, ok := l.backend.(lock.Pager); ok {
 		page, err = pager.ListPage(ctx, caller.Namespace, request)
 	} else {

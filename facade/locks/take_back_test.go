@@ -55,7 +55,7 @@ func TestAGrantOfACallerThatHasLeft(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := acquisition.Acquire(calling, nil, "f"); !errors.Is(err, context.Canceled) {
+			if _, err := acquisition.Acquire(calling, "f"); !errors.Is(err, context.Canceled) {
 				t.Errorf("got %v, want context.Canceled", err)
 			}
 			if isHeld := len(memory.All()) > 0; isHeld != isRenewed {

@@ -11,7 +11,6 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/access"
-	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
@@ -61,35 +60,20 @@ func (s *slow) ForceRelease(context.Context, string, v1alpha1.FullKey, string, .
 // is the call's turn. Acquires that may wait take none.
 func TestCallsOfTenantsTakeTurns(t *testing.T) {
 	const mayWait = "acquire that may wait"
-	admit := func() (*limits.Permit, error) {
-		limiter, err := limits.New(limits.Limits{}, nil)
-		if err != nil {
-			return nil, err
-		}
-		return limiter.Admit(limits.Caller{}, limits.Work)
-	}
 	operations := map[string]func(context.Context, *locks.Locks, *access.Caller) error{
 		"acquire": func(ctx context.Context, l *locks.Locks, caller *access.Caller) error {
-			permit, err := admit()
-			if err != nil {
-				return err
-			}
 			acquisition, err := l.Prepare(caller, aMinute, true)
 			if err == nil {
-				_, err = acquisition.Acquire(ctx, permit, "f")
+				_, err = acquisition.Acquire(ctx, "f")
 			}
 			return err
 		},
 		mayWait: func(ctx context.Context, l *locks.Locks, caller *access.Caller) error {
-			permit, err := admit()
-			if err != nil {
-				return err
-			}
 			request := aMinute
 			request.Wait = time.Minute
 			acquisition, err := l.Prepare(caller, request, true)
 			if err == nil {
-				_, err = acquisition.Acquire(ctx, permit, "f")
+				_, err = acquisition.Acquire(ctx, "f")
 			}
 			return err
 		},
@@ -115,10 +99,7 @@ func TestCallsOfTenantsTakeTurns(t *testing.T) {
 			return err
 		},
 		"list": func(ctx context.Context, l *locks.Locks, caller *access.Caller) error {
-			permit, err := admit()
-			if err == nil {
-				_, err = l.ListPage(ctx, caller, permit, lock.PageRequest{Limit: 1})
-			}
+			_, err := l.ListPage(ctx, caller, lock.PageRequest{Limit: 1})
 			return err
 		},
 	}
@@ -135,7 +116,10 @@ func TestCallsOfTenantsTakeTurns(t *testing.T) {
 						t.Fatal(err)
 					}
 					of := func(namespace string) *access.Caller {
-						return &access.Caller{User: &user.DefaultInfo{Name: "system:serviceaccount:" + namespace + ":worker"}, Namespace: "default", IsAuthenticated: isAuthenticated}
+						return &access.Caller{
+							User: &user.DefaultInfo{Name: "system:serviceaccount:" + namespace + ":worker"}, Namespace: "default", IsAuthenticated: isAuthenticated,
+							Permit: poorPermit(t, 100),
+						}
 					}
 					shop, payments := l.Through("rest", nil), l.Through("forrst", nil)
 					go func() { _ = shop.Release(t.Context(), of("shop"), "lock:k", locks.OwnerClaim("o")) }()

@@ -11,7 +11,6 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/access"
-	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock"
@@ -31,16 +30,12 @@ type acquisition struct {
 
 // acquire answers POST.
 func (c *call) acquire() (*answer, error) {
-	requested, err := c.readAcquisition()
-	if err != nil {
-		return nil, err
-	}
+	requested := c.requested
 	if requested.Priority() > 0 {
 		if err := c.config.Access.Authorize(c.request.Context(), &c.caller, access.VerbPrioritize, requested.FullKey); err != nil {
 			return nil, err
 		}
 	}
-	c.forgetBody()
 	granted, err := c.acquireOrFind(requested)
 	return c.answerGranted(requested, granted, err)
 }
@@ -72,14 +67,14 @@ func (c *call) acquireOrFind(requested *acquisition) (*v1alpha1.Lock, error) {
 			return granted, err
 		}
 	}
-	granted, err := requested.Acquire(c.request.Context(), c.permit, c.operation.name)
+	granted, err := requested.Acquire(c.request.Context(), c.operation.name)
 	return c.afterAcquire(requested, granted, err)
 }
 
 // lookBefore looks for a grant before the call waits.
 func (c *call) lookBefore(requested *acquisition) (*v1alpha1.Lock, error) {
 	// The look is a read of its own.
-	if _, err := c.permit.Spend(c.request.Context(), limits.Work, 0); err != nil {
+	if err := c.caller.Permit.Pay(c.request.Context()); err != nil {
 		return nil, err
 	}
 	return c.findOwn(c.request.Context(), requested, lock.ErrHeld)
@@ -134,12 +129,13 @@ func (c *call) findOwn(ctx context.Context, requested *acquisition, otherwise er
 	return renewed, err
 }
 
-// readAcquisition reads and checks the request.
-func (c *call) readAcquisition() (*acquisition, error) {
+// readAcquisition reads and checks the request, which does not need its body any more. It returns how long the call may wait.
+func (c *call) readAcquisition() (wait time.Duration, err error) {
+	defer c.forgetBody()
 	var found mistakes
 	body, err := found.ReadBody(c.body)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	function := body.Text("function")
 	if function == "" && body.Raw("function") != nil && len(found) == 0 {
@@ -159,6 +155,7 @@ func (c *call) readAcquisition() (*acquisition, error) {
 	body.RefuseOthers()
 	c.query.refuseOthers(&found)
 	requested := &acquisition{wait: request.Wait}
+	c.requested = requested
 	c.refuseConditions("must not be given to acquire a lock, which is only granted if it is free; renew it with PUT", &found)
 	idempotencyKey := c.readIdempotencyKey(&found)
 	if requested.isRepeatable = idempotencyKey != ""; requested.isRepeatable {
@@ -170,7 +167,7 @@ func (c *call) readAcquisition() (*acquisition, error) {
 	}
 	requested.Acquisition, err = c.config.Locks.PrepareSecret(&c.caller, request, requested.secret, true)
 	addInvalid(&found, err)
-	return requested, found.Problem()
+	return request.Wait, found.Problem()
 }
 
 const (

@@ -28,15 +28,14 @@ type call struct {
 	caller    access.Caller
 	query     query
 	operation *operation
-	// acquired names the lock to acquire, once the body was read.
-	acquired lockName
+	// acquired names the lock to acquire, once the body was read, and requested is what is asked for.
+	acquired  lockName
+	requested *acquisition
 	// body is what was read of the request, and counted its room among the bodies of all callers. That is
 	// nil if the call was refused before.
 	body    []byte
 	counted *limits.Body
-	// permit counts the call among those that are served.
-	permit *limits.Permit
-	start  time.Time
+	start   time.Time
 	// trace is that of the call; nil if it is not traced.
 	trace *tracing.Call
 	// status is that of the answer, and outcome OK or the name of a problem.
@@ -111,18 +110,10 @@ func (c *call) runSafely(resource resource) (answered *answer, err error) {
 			answered, err = nil, errPanic
 		}
 	}()
-	defer c.endCount()
 	if err := c.admit(resource); err != nil {
 		return nil, err
 	}
 	return c.operation.run(c)
-}
-
-// endCount ends the count of a call that was admitted.
-func (c *call) endCount() {
-	if c.permit != nil {
-		c.permit.Release()
-	}
 }
 
 // admit does what comes before every operation, in the order in which a caller without a right learns
@@ -143,34 +134,28 @@ func (c *call) admit(resource resource) error {
 	if err != nil {
 		return c.authenticationError(err)
 	}
-	faulty := c.readHeader(choose)
-	who := limits.CallerOf(c.request, c.caller.Holder())
-	hasPaid, err := c.arrive(who)
-	if err != nil {
+	c.counted = c.config.Server.Limiter().Body(limits.CallerOf(c.request, c.caller.Holder()), c.request.Body, maxRequestBytes)
+	faulty, wait := c.readHeader(choose), time.Duration(0)
+	if faulty == nil && c.operation.hasBody {
+		c.body, faulty = receive(c.request, c.counted)
+	}
+	var mistaken error
+	if faulty == nil && c.operation == acquireLock {
+		wait, mistaken = c.readAcquisition()
+	}
+	server.BeginCall(c.writer, c.request)
+	if err := c.caller.Permit.Begin(c.request.Context(), c.cost(), wait); err != nil {
 		return err
 	}
 	if faulty != nil {
 		return faulty
-	}
-	c.counted = c.config.Server.Limiter().Body(who, c.request.Body, maxRequestBytes)
-	if c.operation.hasBody {
-		if c.body, err = receive(c.request, c.counted); err != nil {
-			return err
-		}
-	}
-	server.BeginCall(c.writer, c.request)
-	if c.permit, err = c.config.Server.Limiter().Admit(who, c.operation.cost); err != nil {
-		return err
-	}
-	if hasPaid && c.operation == acquireLock {
-		c.permit.Paid(limits.Work)
 	}
 	if c.operation.verb != "" {
 		if err := c.config.Access.Authorize(c.request.Context(), &c.caller, c.operation.verb, c.requestedLock); err != nil {
 			return err
 		}
 	}
-	return nil
+	return mistaken
 }
 
 // readHeader reads what the request says without its body.
@@ -188,13 +173,12 @@ func (c *call) readHeader(choose func(*call) *operation) (err error) {
 	return err
 }
 
-// arrive counts the call before anything is done for it. One that names no operation costs as much as one that does.
-func (c *call) arrive(who limits.Caller) (hasPaid bool, err error) {
-	cost, mayWait := limits.Work, c.operation == acquireLock
-	if c.operation != nil && !mayWait {
-		cost = c.operation.cost
+// cost is what the call costs the API server. One that names no operation costs as much as one that does.
+func (c *call) cost() limits.Cost {
+	if c.operation == nil {
+		return limits.Work
 	}
-	return c.config.Server.Limiter().Arrive(c.request.Context(), who, cost, mayWait)
+	return c.operation.cost
 }
 
 // readNamespace returns the namespace of that name. An empty name means all that are served, and the namespace is empty

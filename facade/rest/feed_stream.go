@@ -90,13 +90,13 @@ func (c *call) followFeed() (*answer, error) {
 	if err := c.authorizeFeed(c.request.Context(), c.config.Access.Authorize); err != nil {
 		return nil, err
 	}
-	end, err := c.permit.BeginStream()
+	end, err := c.caller.Permit.BeginStream()
 	if err != nil {
 		return nil, err
 	}
 	defer end()
 	stream := &feedStream{newEventWriter(c)}
-	err = c.permit.Wait(c.request.Context(), stream.run)
+	err = c.caller.Permit.Wait(c.request.Context(), stream.run)
 	if c.hasBegun {
 		return nil, nil // The answer was sent. Its end is no error: the caller connects again.
 	}

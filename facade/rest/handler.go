@@ -78,8 +78,7 @@ type operation struct {
 	name string
 	// verb is what the caller must be allowed to do with locks. Empty if every caller may ask.
 	verb string
-	// cost is what the operation costs the API server. That of acquire is [limits.Free]: it may wait for its turn, see
-	// [call.arrive].
+	// cost is what the operation costs the API server.
 	cost limits.Cost
 	// hasBody says that the request has one, which the call finds in its body.
 	hasBody bool
@@ -91,7 +90,7 @@ type operation struct {
 
 // Operations, by the names of docs/rest.md.
 var (
-	acquireLock  = &operation{name: "acquire", verb: access.VerbCreate, hasBody: true, run: (*call).acquire}
+	acquireLock  = &operation{name: "acquire", verb: access.VerbCreate, cost: limits.Work, hasBody: true, run: (*call).acquire}
 	renewLock    = &operation{name: "renew", verb: access.VerbCreate, cost: limits.Upkeep, hasBody: true, run: (*call).renew}
 	releaseLock  = &operation{name: "release", verb: access.VerbCreate, cost: limits.Upkeep, run: (*call).release}
 	forceRelease = &operation{name: "force_release", verb: access.VerbForceRelease, cost: limits.Work, run: (*call).forceRelease}

@@ -99,12 +99,10 @@ func (c *call) requestedLock() v1alpha1.FullKey {
 	if c.operation != acquireLock {
 		return newLockName(key, c.query.text("function")).fullKey()
 	}
-	var ignored mistakes
-	body, err := ignored.ReadBody(c.body)
-	if err != nil {
+	if c.acquired.key == "" { // The body could not be read.
 		return ""
 	}
-	return newLockName(key, body.Text("function")).fullKey()
+	return c.acquired.fullKey()
 }
 
 // readHolderRef returns the object that a body names, nil if it names none.

@@ -45,7 +45,7 @@ func (c *call) list() (*answer, error) {
 	if err := found.Problem(); err != nil {
 		return nil, err
 	}
-	page, err := c.config.Locks.ListPage(c.request.Context(), &c.caller, c.permit, request)
+	page, err := c.config.Locks.ListPage(c.request.Context(), &c.caller, request)
 	if err != nil {
 		return nil, err
 	}

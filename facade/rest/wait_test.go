@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -238,9 +237,9 @@ func TestACallerAtItsRateIsToldWhenToTryAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, func(s *testfacade.Settings) {
-				s.Server.Limits, s.Server.Clock = limits.Limits{RatePerCaller: 1}, s.Clock
+				s.Server.Limits, s.Server.Clock = limits.Limits{RatePerCaller: 2}, s.Clock
 			})
-			token := f.acquire(report, ofSixty)
+			token := f.acquire(report, ofSixty) // Each costs a review, too.
 			f.do(http.MethodGet, report, "").want(http.StatusOK)
 			f.locks.Calls()
 			refused := f.do(test.method, report, test.body, test.headers...).want(http.StatusTooManyRequests, "too-many-calls")
@@ -259,14 +258,6 @@ func TestACallerAtItsRateIsToldWhenToTryAgain(t *testing.T) {
 	}
 }
 
-// unread is a body that must not be read.
-type unread struct{ t *testing.T }
-
-func (u unread) Read([]byte) (int, error) {
-	u.t.Error("the body was read")
-	return 0, io.EOF
-}
-
 // countedAccess counts the reviews of rights.
 type countedAccess struct {
 	callers
@@ -278,17 +269,15 @@ func (c *countedAccess) Authorize(ctx context.Context, who user.Info, right auth
 	return c.callers.Authorize(ctx, who, right)
 }
 
-// A caller that goes on although it was told to wait costs next to nothing: it is answered late, and what is refused was
-// neither read nor reviewed.
-func TestACallerThatGoesOnIsAnsweredLateAndUnread(t *testing.T) {
+// A caller that goes on although it was told to wait costs next to nothing: it is answered late, and what is refused was not
+// reviewed.
+func TestACallerThatGoesOnIsAnsweredLateAndUnreviewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reviewed := &countedAccess{}
 		f := newFixture(t, func(s *testfacade.Settings) {
 			s.Access, s.Server.Limits, s.Server.Clock = reviewed, limits.Limits{RatePerCaller: 1}, s.Clock
 		})
-		for range 2 {
-			f.do(http.MethodGet, report, "").want(http.StatusNotFound)
-		}
+		f.acquire(report, ofSixty) // The review of the right is another one.
 		f.do(http.MethodPost, report, ofSixty).want(http.StatusTooManyRequests, "too-many-calls")
 		reviewed.reviews.Store(0)
 		begun, refused := make(chan answer, 4), make(chan answer, 10)
@@ -297,11 +286,7 @@ func TestACallerThatGoesOnIsAnsweredLateAndUnread(t *testing.T) {
 		}
 		synctest.Wait()
 		for range cap(refused) {
-			go func() {
-				request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, report, unread{t})
-				request.Header.Set("Content-Type", "application/json")
-				refused <- f.send(request, ofSixty)
-			}()
+			go func() { refused <- f.do(http.MethodPost, report, ofSixty) }()
 		}
 		for second := range 5 {
 			synctest.Wait()
@@ -326,20 +311,22 @@ func TestACallerThatGoesOnIsAnsweredLateAndUnread(t *testing.T) {
 func TestCallsThatFailCountAgainstTheRate(t *testing.T) {
 	for name, test := range map[string]struct {
 		who, method, path, body string
-		status                  int
+		status, calls           int
 	}{
-		"without the right": {"eve", http.MethodPost, report, ofSixty, http.StatusForbidden},
-		"a faulty body":     {"bob", http.MethodPost, report, "{", http.StatusBadRequest},
-		"a faulty query":    {"bob", http.MethodGet, report + "?watch=1&watch=2", "", http.StatusBadRequest},
+		// Two reviews are two more.
+		"without the right": {"eve", http.MethodPost, report, ofSixty, http.StatusForbidden, 2},
+		"a faulty body":     {"bob", http.MethodPost, report, "{", http.StatusBadRequest, 3},
+		"no JSON":           {"bob", http.MethodPost, report, "\ufeff", http.StatusBadRequest, 3},
+		"a faulty query":    {"bob", http.MethodGet, report + "?watch=1&watch=2", "", http.StatusBadRequest, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, func(s *testfacade.Settings) {
-				s.Access, s.Server.Limits, s.Server.Clock = &callers{deny: []string{"eve create"}}, limits.Limits{RatePerCaller: 1}, s.Clock
+				s.Access, s.Server.Limits, s.Server.Clock = &callers{deny: []string{"eve create"}}, limits.Limits{RatePerCaller: 2}, s.Clock
 			})
-			for range 2 {
+			for range test.calls {
 				f.do(test.method, test.path, test.body, "User", test.who).want(test.status)
 			}
-			f.do(http.MethodGet, report, "", "User", test.who).want(http.StatusTooManyRequests, "too-many-calls")
+			f.do(test.method, test.path, test.body, "User", test.who).want(http.StatusTooManyRequests, "too-many-calls")
 		})
 	}
 }

@@ -81,13 +81,13 @@ func (c *call) watch() (*answer, error) {
 		return nil, err
 	}
 	if stream.key == "" {
-		end, err := c.permit.BeginStream()
+		end, err := c.caller.Permit.BeginStream()
 		if err != nil {
 			return nil, err
 		}
 		defer end()
 	}
-	err := c.permit.Wait(c.request.Context(), stream.run)
+	err := c.caller.Permit.Wait(c.request.Context(), stream.run)
 	if c.hasBegun {
 		return nil, nil // The answer was sent. Its end is no error: the caller connects again.
 	}

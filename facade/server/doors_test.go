@@ -54,7 +54,7 @@ func (d *secondDoor) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *secondDoor) wait(r *http.Request) error {
-	permit, err := d.server.Limiter().Admit(limits.CallerOf(r, access.Anonymous), limits.Work)
+	permit, err := d.server.Limiter().Admit(limits.CallerOf(r, access.Anonymous))
 	if err != nil {
 		return err
 	}

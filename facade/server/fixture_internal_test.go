@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/listener"
 )
 
@@ -65,12 +66,21 @@ type bounded struct {
 	isKnown bool
 }
 
+func newLimiter(t *testing.T, bounds limits.Limits) *limits.Limiter {
+	t.Helper()
+	limiter, err := limits.New(bounds, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return limiter
+}
+
 func newBounded(t *testing.T, maximum, maxPerAddress int) *bounded {
 	t.Helper()
 	fake := clocktesting.NewFakeClock(time.Date(2024, 3, 15, 10, 30, 0, 0, time.UTC))
 	inner := &fakeListener{}
 	return &bounded{
-		requests: newRequests(maximum, maxPerAddress, fake), t: t, clock: fake,
+		requests: newRequests(maximum, maxPerAddress, newLimiter(t, limits.Limits{}), fake), t: t, clock: fake,
 		inner: inner, listener: listener.Limit(inner, listener.Options{Max: 1000}),
 	}
 }

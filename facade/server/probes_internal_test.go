@@ -38,7 +38,7 @@ func TestSaturationIsToldAndDoesNotEndReadiness(t *testing.T) {
 		}
 	}
 	want("idle", http.StatusOK, "ok")
-	permit, err := s.Limiter().Admit(limits.Caller{}, limits.Work)
+	permit, err := s.Limiter().Admit(limits.Caller{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// unauthenticatedShare is the part of the limit of all requests that those without an authenticated
-	// caller have besides: one in so many. One network has two thirds of that, which by default is what one
-	// connection can have at a time: all calls of a client that has just connected are such requests at first.
+	// unauthenticatedShare is how many requests without an authenticated caller there are for all connections: one for so
+	// many. One network has two thirds of that, which by default is what one connection can have at a time: all calls of
+	// a client that has just connected are such requests at first.
 	unauthenticatedShare = 10
 	// minUnauthenticated is the least that they have, if the limit is not less.
 	minUnauthenticated = 100
@@ -40,18 +40,15 @@ func shareOfUnauthenticated(maxConnections int) int {
 	return max(maxConnections/unauthenticatedShare, min(maxConnections, minUnauthenticated))
 }
 
-// requests counts those that are served or whose answers are sent, but for those that wait for a lock, which
-// have limits of their own. Those of authenticated callers are bounded in total and for each caller. The
-// others never take their places: they have a share of their own, in total and for each network. For one more,
+// requests counts those that are served or whose answers are sent. Those of authenticated callers have a permit each. The
+// others never take the places of these: they have a share of their own, in total and for each network. For one more,
 // the oldest of the network with most of them ends. It is safe for concurrent use.
 type requests struct {
-	max, maxPerCaller                                int
+	limiter                                          *limits.Limiter
 	maxUnauthenticated, maxUnauthenticatedPerNetwork int
 	clock                                            clock.PassiveClock
 
 	mu              sync.Mutex
-	authenticated   int
-	callers         map[limits.Caller]int
 	unauthenticated listener.Crowd[*request]
 	ended           uint64
 }
@@ -68,9 +65,9 @@ type request struct {
 
 	since time.Time
 	// leave takes it out of those without an authenticated caller, and release ends what keeps its connection for the caller.
-	leave, release  func()
-	caller          limits.Caller
-	isAuthenticated bool
+	leave, release func()
+	// permit is that of the authenticated caller. Nil until then.
+	permit *limits.Permit
 	// isEnding says that it was ended for another.
 	isEnding bool
 
@@ -79,13 +76,10 @@ type request struct {
 	isOver bool
 }
 
-func newRequests(maximum, maxPerAddress int, clock clock.PassiveClock) *requests {
-	share := shareOfUnauthenticated(maximum)
-	t := &requests{
-		max: maximum, maxPerCaller: maxPerAddress, maxUnauthenticated: share, maxUnauthenticatedPerNetwork: share,
-		clock: clock, callers: map[limits.Caller]int{},
-	}
-	if maxPerAddress < maximum {
+func newRequests(maxConnections, maxPerAddress int, limiter *limits.Limiter, clock clock.PassiveClock) *requests {
+	share := shareOfUnauthenticated(maxConnections)
+	t := &requests{limiter: limiter, maxUnauthenticated: share, maxUnauthenticatedPerNetwork: share, clock: clock}
+	if maxPerAddress < maxConnections {
 		t.maxUnauthenticatedPerNetwork = min(share-share/3, maxPerAddress)
 	}
 	return t
@@ -130,33 +124,24 @@ func (t *requests) givesWay(victim, q *request) bool {
 	return true
 }
 
-// addAuthenticated changes how many requests of a caller there are.
-func (t *requests) addAuthenticated(of limits.Caller, change int) {
-	t.authenticated += change
-	t.callers[of] += change
-	if t.callers[of] == 0 {
-		delete(t.callers, of)
-	}
-}
-
-// authenticate counts the request as one of the caller. The error is that of a limit, or says that the request
-// was ended for another. Then it counts as one without an authenticated caller while it is answered.
-func (q *request) authenticate(caller limits.Caller) error {
-	t := q.all
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// authenticate returns the permit that counts the request from now on as one of the caller. The error is that of a limit, or
+// says that the request was ended for another. Then it counts as one without an authenticated caller while it is answered.
+func (q *request) authenticate(caller limits.Caller) (*limits.Permit, error) {
+	q.all.mu.Lock()
+	defer q.all.mu.Unlock()
 	switch {
-	case q.isAuthenticated:
-		return nil
-	case t.callers[caller] >= t.maxPerCaller:
-		return limits.ErrCallerInFlight
-	case q.isEnding, t.authenticated >= t.max:
-		return limits.ErrInFlight
+	case q.permit != nil:
+		return q.permit, nil
+	case q.isEnding:
+		return nil, limits.ErrInFlight
+	}
+	permit, err := q.all.limiter.Admit(caller)
+	if err != nil {
+		return nil, err
 	}
 	q.leave()
-	q.caller, q.isAuthenticated, q.release = caller, true, q.of.Hold(true)
-	t.addAuthenticated(caller, 1)
-	return nil
+	q.permit, q.release = permit, q.of.Hold(true)
+	return permit, nil
 }
 
 // finish forgets the request.
@@ -164,11 +149,13 @@ func (q *request) finish() {
 	q.mu.Lock()
 	q.isOver = true
 	q.mu.Unlock()
-	q.count(-1)
 	q.all.mu.Lock()
 	defer q.all.mu.Unlock()
 	q.leave()
 	q.release()
+	if q.permit != nil {
+		q.permit.Release()
+	}
 }
 
 // endedForOthers returns how many requests were ended for others.
@@ -176,21 +163,6 @@ func (t *requests) endedForOthers() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.ended
-}
-
-// BeginWait implements [limits.Waits].
-func (q *request) BeginWait() { q.count(-1) }
-
-// EndWait implements [limits.Waits]. The answer of the call counts even beyond the limits: it may tell of a
-// lock.
-func (q *request) EndWait() { q.count(1) }
-
-func (q *request) count(change int) {
-	q.all.mu.Lock()
-	defer q.all.mu.Unlock()
-	if q.isAuthenticated {
-		q.all.addAuthenticated(q.caller, change)
-	}
 }
 
 // end ends the request for another one. A connection with an authenticated caller may have others, as that of a proxy does: over

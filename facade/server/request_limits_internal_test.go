@@ -89,7 +89,7 @@ func (c *http2Client) send() error {
 // server ends the connection.
 func TestAConnectionWhoseRequestsAreResetEnds(t *testing.T) {
 	var served atomic.Int64
-	address := serveLimited(t, newRequests(100, 100, clock.RealClock{}), func(http.ResponseWriter, *http.Request) { served.Add(1) })
+	address := serveLimited(t, newRequests(100, 100, newLimiter(t, limits.Limits{}), clock.RealClock{}), func(http.ResponseWriter, *http.Request) { served.Add(1) })
 	client := dialHTTP2(t, "127.0.0.1", address)
 	isEnded := make(chan bool, 1)
 	go func() {
@@ -193,7 +193,7 @@ func TestAnswersThatAreNotTakenGiveWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := clocktesting.NewFakeClock(time.Now())
-			bounds := newRequests(100, 100, now)
+			bounds := newRequests(100, 100, newLimiter(t, limits.Limits{}), now)
 			bounds.maxUnauthenticated, bounds.maxUnauthenticatedPerNetwork = 6, 6/len(froms)
 			address := serveLimited(t, bounds, short)
 			var hostile []*http2Client
@@ -216,7 +216,7 @@ func TestAnswersThatAreNotTakenGiveWay(t *testing.T) {
 
 // TestAStreamOfASharedConnectionIsReset has a proxy whose clients take answers, all but one.
 func TestAStreamOfASharedConnectionIsReset(t *testing.T) {
-	bounds := newRequests(100, 100, clock.RealClock{})
+	bounds := newRequests(100, 100, newLimiter(t, limits.Limits{}), clock.RealClock{})
 	bounds.maxUnauthenticated = 2
 	address := serveLimited(t, bounds, func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor > 1 {
@@ -267,49 +267,47 @@ func TestAStreamThatCannotBeResetEndsWithItsConnection(t *testing.T) {
 	}
 }
 
-// TestRequestsWithoutACallerTakeNoPlacesOfOthers has requests of both kinds, as many as there may be.
+// TestRequestsWithoutACallerTakeNoPlacesOfOthers has requests of both kinds, as many as there may be. Those of callers have the
+// limits of calls from their authentication to the end of their answers, whatever they ask for.
 func TestRequestsWithoutACallerTakeNoPlacesOfOthers(t *testing.T) {
-	b := newBounded(t, 4, 2)
+	b := newBounded(t, 100, 100)
+	b.limiter = newLimiter(t, limits.Limits{InFlight: 6, Shares: 3})
 	b.maxUnauthenticated = 3
 	of := b.open(hostile)
 	var authenticated []*request
-	for number := range 5 {
-		name := fmt.Sprintf("user-%d", number/2)
+	authenticate := func(name string) error {
+		t.Helper()
 		call := b.begin(of, nil)
 		if call == nil {
-			t.Fatalf("no place for request %d", number)
+			t.Fatal("no place for a request")
 		}
-		err := call.authenticate(limits.CallerOf(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody), name))
-		if number == 4 {
-			if !errors.Is(err, limits.ErrInFlight) {
-				t.Errorf("beyond the limit: %v", err)
-			}
-			call.finish()
-			continue
-		}
+		_, err := call.authenticate(limits.CallerOf(&http.Request{}, name))
 		if err != nil {
-			t.Fatalf("request %d: %v", number, err)
+			call.finish()
+			return err
 		}
 		authenticated = append(authenticated, call)
+		return nil
 	}
-	if b.unauthenticated.Len() != 0 || b.authenticated != 4 {
-		t.Errorf("%d are authenticated, %d are not", b.authenticated, b.unauthenticated.Len())
+	for _, each := range []struct {
+		name, limit string
+	}{
+		{"system:serviceaccount:shop:a", ""}, {"system:serviceaccount:shop:a", ""}, {"system:serviceaccount:shop:a", "in_flight_per_caller"},
+		{"system:serviceaccount:shop:b", ""}, {"system:serviceaccount:shop:b", ""}, {"system:serviceaccount:shop:c", "in_flight_per_namespace"},
+		{"alice", ""}, {"alice", ""}, {"bob", "in_flight"},
+	} {
+		err := authenticate(each.name)
+		if refused, ok := errors.AsType[*limits.Error](err); ok != (each.limit != "") || ok && refused.Limit != each.limit {
+			t.Errorf("%s: %v, want %q", each.name, err, each.limit)
+		}
 	}
-	first := authenticated[0]
-	beyond := b.begin(of, nil)
-	if err := beyond.authenticate(first.caller); !errors.Is(err, limits.ErrCallerInFlight) {
-		t.Errorf("beyond the share of a caller: %v", err)
+	if b.unauthenticated.Len() != 0 || b.limiter.Counts().Running != 6 {
+		t.Errorf("%d are authenticated, %d are not", b.limiter.Counts().Running, b.unauthenticated.Len())
 	}
-	// One that waits leaves room.
-	first.BeginWait()
-	if err := beyond.authenticate(first.caller); err != nil {
-		t.Errorf("while one waits: %v", err)
-	}
-	first.EndWait()
-	for _, each := range append(authenticated, beyond) {
+	for _, each := range authenticated {
 		each.finish()
 	}
-	if b.authenticated != 0 || len(b.callers) != 0 || b.unauthenticated.Len() != 0 {
+	if b.limiter.Counts().Running != 0 || b.unauthenticated.Len() != 0 {
 		t.Errorf("something is left: %+v", b.requests)
 	}
 }
@@ -372,7 +370,7 @@ func TestRequestsThatEndSlowlyAreBounded(t *testing.T) {
 }
 
 func TestManyHeaderFieldsAreRefused(t *testing.T) {
-	address := serveLimited(t, newRequests(100, 100, clock.RealClock{}), short)
+	address := serveLimited(t, newRequests(100, 100, newLimiter(t, limits.Limits{}), clock.RealClock{}), short)
 	for fields, want := range map[int]int{maxHeaderFields - 10: http.StatusOK, maxHeaderFields + 1: http.StatusRequestHeaderFieldsTooLarge} {
 		header := http.Header{}
 		for number := range fields {
@@ -385,7 +383,7 @@ func TestManyHeaderFieldsAreRefused(t *testing.T) {
 }
 
 func TestManyTrailersAreRefused(t *testing.T) {
-	address := serveLimited(t, newRequests(100, 100, clock.RealClock{}), short)
+	address := serveLimited(t, newRequests(100, 100, newLimiter(t, limits.Limits{}), clock.RealClock{}), short)
 	client := dialHTTP2(t, "127.0.0.1", address)
 	names := make([]string, maxHeaderFields+1)
 	for number := range names {
@@ -410,7 +408,7 @@ func TestManyTrailersAreRefused(t *testing.T) {
 
 // TestClientsMaySendLittleThatIsNotRead reads what clients are told that they may send.
 func TestClientsMaySendLittleThatIsNotRead(t *testing.T) {
-	address := serveLimited(t, newRequests(100, 100, clock.RealClock{}), short)
+	address := serveLimited(t, newRequests(100, 100, newLimiter(t, limits.Limits{}), clock.RealClock{}), short)
 	client := dialHTTP2(t, "127.0.0.1", address)
 	if err := errors.Join(client.WritePing(false, [8]byte{}), client.send()); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/net/http2/hpack"
 	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/facade/limits"
 )
 
 // TestMemoryOfRequestsWhoseAnswersAreNotTaken sends as much with each as is let through.
@@ -23,7 +25,7 @@ func TestMemoryOfRequestsWhoseAnswersAreNotTaken(t *testing.T) {
 		"too many":          {maxHeaderFields * 4, 2, 20 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
-			address := serveLimited(t, newRequests(10_000, 10_000, clock.RealClock{}), short)
+			address := serveLimited(t, newRequests(10_000, 10_000, newLimiter(t, limits.Limits{}), clock.RealClock{}), short)
 			var fields []hpack.HeaderField
 			for number := range test.fields {
 				fields = append(fields, field(test.size, number))

@@ -28,11 +28,12 @@ func (t *requests) limit(next http.Handler, control *access.Control) http.Handle
 			return
 		}
 		of := listener.Of(r.Context())
-		if of == nil {
-			next.ServeHTTP(w, r)
+		counted := &request{all: t, of: of, network: of.Network(), w: w, isHTTP2: isHTTP2, leave: func() {}, release: func() {}}
+		if of == nil { // It comes over no connection of the listener.
+			defer counted.finish()
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, counted)))
 			return
 		}
-		counted := &request{all: t, of: of, network: of.Network(), w: w, isHTTP2: isHTTP2}
 		victim, ok := t.begin(counted, func() bool { return control != nil && control.IsKnown(r) })
 		if victim != nil {
 			victim.end()
@@ -49,8 +50,7 @@ func (t *requests) limit(next http.Handler, control *access.Control) http.Handle
 			if isHTTP2 && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 				_ = r.Body.Close()
 			}
-			ctx := context.WithValue(r.Context(), requestKey{}, counted)
-			next.ServeHTTP(w, r.WithContext(limits.WithWaits(ctx, counted)))
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, counted)))
 		}
 		if isHTTP2 {
 			// What was not read of the body is not kept, and a short answer counts as well, which is otherwise
@@ -74,14 +74,15 @@ func hasManyFields(r *http.Request) bool {
 	return fields > maxHeaderFields
 }
 
-// Authenticate returns the caller who has sent a request, as the control finds out. From then on the
-// request counts against the limits of the caller, and its connection is not closed for others.
-// The error is one of the control, or a [*limits.Error] for a caller that has too many requests.
+// Authenticate returns the caller who has sent a request to a [Server], with the permit for it, as the control finds out. From
+// then on the request counts against the limits of the caller until its answer is sent, and its connection is not closed for
+// others. The error is one of the control, or a [*limits.Error] for a caller that has too many requests.
 func Authenticate(r *http.Request, control *access.Control) (access.Caller, error) {
 	caller, err := control.Authenticate(r)
-	counted, ok := r.Context().Value(requestKey{}).(*request)
-	if err != nil || !ok {
+	if err != nil {
 		return caller, err
 	}
-	return caller, counted.authenticate(limits.CallerOf(r, caller.Holder()))
+	counted, _ := r.Context().Value(requestKey{}).(*request)
+	caller.Permit, err = counted.authenticate(limits.CallerOf(r, caller.Holder()))
+	return caller, err
 }

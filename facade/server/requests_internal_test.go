@@ -25,11 +25,11 @@ func TestARequestThatEndsIsNotAuthenticated(t *testing.T) {
 			ended := b.begin(open(b, honest), &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()})
 			b.clock.Step(unauthenticatedGrace)
 			b.begin(b.open(hostile), nil)
-			if err := ended.authenticate(limits.Caller{}); !errors.Is(err, limits.ErrInFlight) {
+			if _, err := ended.authenticate(limits.Caller{}); !errors.Is(err, limits.ErrInFlight) {
 				t.Errorf("it is authenticated: %v", err)
 			}
 			ended.finish()
-			if b.authenticated != 0 || b.unauthenticated.Len() != 1 {
+			if b.limiter.Counts().Running != 0 || b.unauthenticated.Len() != 1 {
 				t.Errorf("something is left: %+v", b.requests)
 			}
 		})
@@ -122,7 +122,7 @@ func TestACallHoldsItsConnection(t *testing.T) {
 		if _, err := Authenticate(r, control); err != nil {
 			t.Error(err)
 		}
-		if b.authenticated != 1 || b.unauthenticated.Len() != 0 {
+		if b.limiter.Counts().Running != 1 || b.unauthenticated.Len() != 0 {
 			t.Error("the request counts as one without a caller")
 		}
 		if b.open(hostile) != nil {

@@ -116,7 +116,7 @@ func New(options Options) (*Server, error) {
 	share := cmp.Or(options.MaxConnectionsPerAddress, limits.ShareOf(options.MaxConnections))
 	s := &Server{
 		options: options, limiter: limiter, background: newBackground(options.Logger), mux: http.NewServeMux(),
-		requests: newRequests(options.MaxConnections, share, options.Clock),
+		requests: newRequests(options.MaxConnections, share, limiter, options.Clock),
 	}
 	s.listener = listener.Limit(options.Listener, listener.Options{
 		Max: options.MaxConnections, MaxPerNetwork: share,

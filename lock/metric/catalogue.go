@@ -77,7 +77,7 @@ var (
 		Values: map[string]string{
 			"door": "`forrst`, `rest`, `job`",
 			"outcome": "`granted`; `held`: it did not wait; `timeout`: held for the whole wait; `cancelled`: the caller has gone; `invalid`; " +
-				"`refused`: by a quota, a policy or a full namespace; `limited`: by a limit of the façade; `unavailable`",
+				"`refused`: by a quota, a policy or a full namespace; `limited`: by its turn or a full line; `unavailable`",
 		},
 		Help: "Requests for locks that have ended.",
 	}
@@ -137,7 +137,7 @@ var (
 	FacadeRefusedCalls = Definition{
 		Name: "lock_operator_facade_refused_calls_total", Type: Counter, Labels: []string{"door", "limit"}, By: Facade,
 		Values: map[string]string{"limit": "`in_flight`, `body_bytes`, `lists` or `streams`, each also with `_per_caller` and `_per_namespace`; " +
-			"`rate_per_caller`, `rate_per_namespace`; `turns`; `reviews`; `auth_failures`; `stopping`"},
+			"`rate_per_caller`, `rate_per_namespace`; `turns`; `auth_failures`; `stopping`"},
 		Help: "Calls that were refused for a limit.",
 	}
 	FacadeRunningCalls = Definition{
