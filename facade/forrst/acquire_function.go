@@ -28,7 +28,7 @@ func (c *call) prepareAcquire() (Invocation, envelope.Errors) {
 	arguments, problems := c.readAcquireArguments()
 	return func(ctx context.Context) (any, error) {
 		if arguments.Priority() > 0 {
-			if err := c.config.Access.Authorize(ctx, &c.caller, access.VerbPrioritize, arguments.FullKey); err != nil {
+			if err := c.config.Access.Authorize(ctx, &c.Caller, access.VerbPrioritize, arguments.FullKey); err != nil {
 				return nil, err
 			}
 		}
@@ -36,11 +36,11 @@ func (c *call) prepareAcquire() (Invocation, envelope.Errors) {
 		if err != nil {
 			c.about = arguments.FullKey()
 			if errors.Is(err, lock.ErrHeld) {
-				arguments.waiting = c.config.Locks.Waiting(ctx, &c.caller, c.about, err)
+				arguments.waiting = c.config.Locks.Waiting(ctx, &c.Caller, c.about, err)
 			}
 			return nil, arguments.problem(err)
 		}
-		c.undo = func(ctx context.Context) { c.config.Locks.TakeBack(ctx, c.request.Call.Function, &c.caller, granted) }
+		c.undo = func(ctx context.Context) { c.config.Locks.TakeBack(ctx, c.request.Call.Function, &c.Caller, granted) }
 		c.reportFencing(granted)
 		return wire.Acquired{Key: arguments.key, Acquired: true, Lock: wireLock(granted)}, nil
 	}, problems
@@ -68,7 +68,7 @@ func (c *call) readAcquireArguments() (*acquireArguments, envelope.Errors) {
 		request.ReleaseDelay = delay.Length
 	}
 	var err error
-	arguments.Acquisition, err = c.config.Locks.Prepare(&c.caller, request, true)
+	arguments.Acquisition, err = c.config.Locks.Prepare(&c.Caller, request, true)
 	if err != nil {
 		c.addInvalid(&problems, err, errorContext{kind: acquireFunction, pointer: argumentsPointer})
 	}

@@ -106,7 +106,7 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 // reportFencing tells the caller the number of the grant, by which a guarded resource
 // can refuse holders whose lock has ended.
 func (c *call) reportFencing(granted *v1alpha1.Lock) {
-	if c.trace != nil {
+	if c.Trace != nil {
 		c.about = granted.Spec.FullKey()
 	}
 	token, err := granted.FencingToken()
@@ -132,5 +132,5 @@ func (c *call) acquireProblem(err error, position int, options lockOptions) erro
 // release ends the lock of a call that is over.
 func (c *call) release(ctx context.Context, key v1alpha1.FullKey, owner string) {
 	// A failure is in the log.
-	_ = c.config.Locks.ReleaseAfter(ctx, c.request.Call.Function, &c.caller, key, owner)
+	_ = c.config.Locks.ReleaseAfter(ctx, c.request.Call.Function, &c.Caller, key, owner)
 }

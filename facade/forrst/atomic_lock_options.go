@@ -45,7 +45,7 @@ func (c *call) readLockOptions(position int) (lockOptions, envelope.Errors) {
 	request.Owner, _ = fields.Text("owner")
 	options.autoRelease = fields.Bool("auto_release", true)
 	var err error
-	options.Acquisition, err = c.config.Locks.Prepare(&c.caller, request, !options.autoRelease)
+	options.Acquisition, err = c.config.Locks.Prepare(&c.Caller, request, !options.autoRelease)
 	if err != nil {
 		c.addInvalid(&problems, err, errorContext{kind: lockExtension, pointer: extensionPointer(position) + "/options"})
 	}

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -16,28 +14,23 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/forward"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/facade/limits"
-	"forrst.dev/lock-operator/tracing"
+	"forrst.dev/lock-operator/facade/server"
 )
 
 // maxUncountedBytes is the largest request whose room is given back before the call is over: an answer
 // repeats some of what was sent, such as the id, so a part of a larger one stays in memory.
 const maxUncountedBytes = 8 << 10
 
-// call is one call on its way through the façade.
+// call is one call on its way through the door. It implements [server.Protocol].
 type call struct {
+	server.Call
 	*Handler
 
 	request envelope.Request
-	// body is where the memory of the request is accounted for, and size how large that is.
-	body     *limits.Body
+	// size is how many bytes the request has.
 	size     int
 	function *function
 	response *envelope.Response
-	caller   access.Caller
-	// start is when the request arrived.
-	start time.Time
-	// trace is that of the call; nil if it is not traced.
-	trace *tracing.Call
 	// decorate is done to the response of a call that could be read, whatever came of it.
 	decorate []func()
 	// markCompleted is called when the function is over. Nil if no extension needs that.
@@ -48,8 +41,6 @@ type call struct {
 	// endingLock is the lock that ends with a routed function. Nil if there is none or it
 	// stays.
 	endingLock *forward.Lock
-	// isLeft says that the background keeps the room of the body.
-	isLeft bool
 	// isUnstarted says that a routed function cannot have begun.
 	isUnstarted bool
 	// fencing is the number of the grant, 0 if no lock was acquired.
@@ -65,95 +56,62 @@ type call struct {
 	isBare bool
 	// named are the namespaces that the request names, usually none.
 	named []string
+	// status is that of the answer.
+	status int
 }
 
-// answer runs the call in text, which body has read, for the caller. It always returns a
-// response: a panic of the façade or of a function is an internal error.
-func (h *Handler) answer(r *http.Request, caller access.Caller, text []byte, body *limits.Body, start time.Time, traced *tracing.Call) *call {
-	c := &call{Handler: h, caller: caller, body: body, size: len(text), response: envelope.NewResponse(""), start: start, trace: traced}
-	c.serve(r, text)
-	for _, decorate := range c.decorate {
-		decorate()
+// Read implements [server.Protocol].
+func (c *call) Read() (server.Asked, error) {
+	text, err := receive(c.Request, c.Body)
+	if err != nil {
+		return server.Asked{Cost: limits.Work}, err
 	}
-	return c
-}
-
-func (c *call) serve(r *http.Request, body []byte) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			c.config.Logger.Error(fmt.Errorf("panic: %v", cause), "Recovered from a panic",
-				"function", c.request.Call.Function, "stack", string(debug.Stack()))
-			c.fail(envelope.Errors{internalError})
-		}
-	}()
+	c.size = len(text)
 	var problems envelope.Errors
-	c.request, problems = envelope.DecodeRequest(body)
+	c.request, problems = envelope.DecodeRequest(text)
 	if c.request.ID != "" {
 		c.response.ID = &c.request.ID
 	}
 	if len(problems) > 0 {
-		if err := c.caller.Permit.Begin(r.Context(), limits.Work, 0); err != nil {
-			problems = c.problems(r.Context(), err, "")
-		}
-		c.fail(problems)
-		return
+		return server.Asked{Cost: limits.Work}, problems
 	}
-	c.named = namesOfNamespaces(r)
-	ctx := c.beginTrace(r.Context(), r.Header)
+	c.named = namesOfNamespaces(c.Request)
+	c.beginTrace()
 	c.addRetryAdvice()
-	result, err := c.run(ctx)
-	if err != nil {
-		c.fail(c.problems(ctx, err, c.request.Call.Function))
-		return
+	// An unknown function costs as much as one that acquires.
+	if c.function, err = c.resolve(); err != nil {
+		return server.Asked{Cost: limits.Work}, err
 	}
-	c.response.Result = result
+	asked := server.Asked{Verb: c.verb(), Lock: c.requestedLock, Cost: c.function.cost}
+	if c.function.isRouted {
+		asked.Function = c.request.Call.Function
+	}
+	if asked.Cost == limits.Free && asked.Verb == access.VerbCreate {
+		asked.Cost, asked.Wait = limits.Work, c.wait()
+	}
+	c.Caller.Namespace, err = c.config.Access.Namespace(&c.Caller, c.named, asked.Verb != "")
+	return asked, err
 }
 
-// run does steps 7 to 10 of docs/forrst.md, section 1.6.
-func (c *call) run(ctx context.Context) (_ json.RawMessage, err error) {
-	var faulty error
-	// An unknown function costs as much as one that acquires.
-	verb, cost, wait := "", limits.Work, time.Duration(0)
-	if c.function, faulty = c.resolve(); faulty == nil {
-		verb, cost = c.verb(), c.function.cost
-		if cost == limits.Free && verb == access.VerbCreate {
-			cost, wait = limits.Work, c.wait()
-		}
-		c.caller.Namespace, faulty = c.config.Access.Namespace(&c.caller, c.named, verb != "")
-	}
-	if err := c.caller.Permit.Begin(ctx, cost, wait); err != nil {
-		return nil, err
-	}
-	if faulty != nil {
-		return nil, faulty
-	}
-	// Before anything is done, so that a caller without the right is told the same whether
-	// or not there is a lock.
-	if c.function.isRouted {
-		if err := c.config.Access.AuthorizeFunction(ctx, &c.caller, c.request.Call.Function); err != nil {
-			return nil, err
-		}
-	}
-	if verb != "" {
-		if err := c.config.Access.Authorize(ctx, &c.caller, verb, c.requestedLock); err != nil {
-			return nil, err
-		}
-	}
+// Run implements [server.Protocol]. It does steps 8 to 10 of docs/forrst.md, section 1.6.
+func (c *call) Run(ctx context.Context) error {
 	invoke, problems := c.prepare()
 	if len(problems) > 0 {
-		return nil, problems
+		return problems
 	}
 	result, err := invoke(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if bare, ok := result.(unenveloped); ok {
 		c.isBare, result = true, bare.result
 	}
 	if raw, ok := result.(json.RawMessage); ok {
-		return raw, nil
+		c.response.Result = raw
+		return nil
 	}
-	return envelope.Encode(result)
+	c.response.Result, err = envelope.Encode(result)
+	return err
 }
 
 // wait is how long the call may wait for its lock. What is wrong with the request is left to prepare.
@@ -266,15 +224,8 @@ func (c *call) forgetBody() {
 		c.request.Extensions[i].Options = nil
 	}
 	if c.size <= maxUncountedBytes {
-		c.body.Forget()
+		c.Body.Forget()
 	}
-}
-
-// fail makes the response a failure. Extension entries stay: they tell what was done
-// before it failed.
-func (c *call) fail(problems envelope.Errors) {
-	c.response.Result = nil
-	c.response.Errors = problems
 }
 
 // report adds an extension entry to the response. It repeats the URN of the request,

@@ -39,7 +39,7 @@ func (c *call) invokeCancellable(ctx context.Context, token string, invoke Invoc
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	entry := &cancellable{cancel: cancel}
-	key := cancellationKey{c.caller.Holder(), token}
+	key := cancellationKey{c.Caller.Holder(), token}
 	end, ok := c.cancellations.begin(key, entry)
 	if !ok {
 		return nil, cancelledProblem(token)
@@ -75,7 +75,7 @@ func (c *call) prepareCancel() (Invocation, envelope.Errors) {
 	fields := c.readArguments(&problems)
 	token := readToken(&fields)
 	return func(context.Context) (any, error) {
-		err := c.cancellations.cancel(cancellationKey{c.caller.Holder(), token})
+		err := c.cancellations.cancel(cancellationKey{c.Caller.Holder(), token})
 		if err == nil {
 			return cancelResult{Cancelled: true, Token: token}, nil
 		}

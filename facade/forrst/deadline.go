@@ -137,5 +137,5 @@ func (c *call) until(fields *envelope.Fields, name string, specified json.RawMes
 		return nil
 	}
 	// However long ago it was, the difference to now must not overflow.
-	return &callDeadline{specified, max(0, at.Sub(c.start))}
+	return &callDeadline{specified, max(0, at.Sub(c.Start))}
 }

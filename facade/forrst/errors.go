@@ -244,7 +244,6 @@ func (h *Handler) problems(ctx context.Context, err error, function string) enve
 		return envelope.Errors{*one}
 	}
 	if refused, ok := errors.AsType[*limits.Error](err); ok {
-		h.metrics.CountRefusal(refused)
 		return envelope.Errors{refusal(refused)}
 	}
 	if fault, ok := errors.AsType[*httpError](err); ok {
@@ -257,9 +256,17 @@ func (h *Handler) problems(ctx context.Context, err error, function string) enve
 		return envelope.Errors{envelope.Error{Code: envelope.Forbidden, Message: err.Error()}.
 			With(missingRight{forbidden.Verb, forbidden.Resource, forbidden.Namespace})}
 	}
+	_, isNothingBegun := errors.AsType[*server.AuthenticationError](err)
 	switch {
+	case errors.Is(err, server.ErrPanic): // It is in the log.
+		return envelope.Errors{internalError}
 	case errors.Is(err, lock.ErrUnauthenticated):
 		return envelope.Errors{{Code: envelope.Unauthorized, Message: err.Error()}}
+	case isNothingBegun && errors.Is(err, lock.ErrInvalid):
+		return envelope.Errors{{Code: envelope.InvalidRequest, Message: err.Error()}}
+	case isNothingBegun:
+		// So the caller may send the request again, even if the server stops.
+		return unavailableLocks(err)
 	// The end of the call's own context explains every other error.
 	case errors.Is(context.Cause(ctx), server.ErrStopped):
 		return envelope.Errors{cutShort}

@@ -23,7 +23,7 @@ func (c *call) prepareRenew() (Invocation, envelope.Errors) {
 	if given := fields.Duration("ttl", unbounded); given != nil {
 		ttl = given.Length
 	}
-	renewal, err := c.config.Locks.PrepareRenew(&c.caller, arguments.key, claim, ttl)
+	renewal, err := c.config.Locks.PrepareRenew(&c.Caller, arguments.key, claim, ttl)
 	if err != nil {
 		c.addInvalid(&problems, err, errorContext{kind: extendedFunction, pointer: argumentsPointer})
 	}
@@ -43,7 +43,7 @@ func (c *call) prepareExtendedRelease() (Invocation, envelope.Errors) {
 	c.about = arguments.key
 	claim := locks.OwnerClaim(arguments.owner).OfGrant(fields.PositiveInteger("fencing_token"))
 	return func(ctx context.Context) (any, error) {
-		if err := c.config.Locks.Release(ctx, &c.caller, arguments.key, claim); err != nil {
+		if err := c.config.Locks.Release(ctx, &c.Caller, arguments.key, claim); err != nil {
 			return nil, arguments.problem(extendedFunction, err)
 		}
 		return wire.Released{Released: true, Key: arguments.sent}, nil
@@ -56,7 +56,7 @@ func (c *call) prepareExtendedStatus() (Invocation, envelope.Errors) {
 	arguments := readHeldLock(&fields, false)
 	c.about = arguments.key
 	return func(ctx context.Context) (any, error) {
-		current, err := c.config.Locks.Get(ctx, &c.caller, arguments.key)
+		current, err := c.config.Locks.Get(ctx, &c.Caller, arguments.key)
 		state := wire.State{Key: arguments.sent, CheckedAt: envelope.FormatTimestamp(c.config.Clock.Now())}
 		switch {
 		case errors.Is(err, lock.ErrNotHeld):
@@ -96,7 +96,7 @@ func (c *call) prepareList() (Invocation, envelope.Errors) {
 			return nil, err
 		}
 		// Until it is sent, which the caller can delay. The envelope is another copy.
-		if err := c.body.Take(2 * int64(len(encoded))); err != nil {
+		if err := c.Body.Take(2 * int64(len(encoded))); err != nil {
 			return nil, err
 		}
 		return encoded, nil
@@ -112,11 +112,11 @@ func (c *call) list(ctx context.Context, request lock.PageRequest, isPaged bool)
 	list := wire.Locks{Locks: []wire.ListedLock{}}
 	for read := range maxWholePages {
 		if read > 0 {
-			if err := c.caller.Permit.Spend(ctx, c.function.cost); err != nil {
+			if err := c.Caller.Permit.Spend(ctx, c.function.cost); err != nil {
 				return wire.Locks{}, err
 			}
 		}
-		page, err := c.config.Locks.ListPage(ctx, &c.caller, request)
+		page, err := c.config.Locks.ListPage(ctx, &c.Caller, request)
 		if err != nil {
 			return wire.Locks{}, err
 		}

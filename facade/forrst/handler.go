@@ -24,8 +24,7 @@ type Handler struct {
 	health        healthChecks
 	// forwarder calls routed functions. Nil if there are none.
 	forwarder *forward.Forwarder
-	metrics   server.Metrics
-	refusals  server.Refusals
+	calls     server.Calls
 }
 
 // New returns a door, or an error that says what is wrong with config.
@@ -34,7 +33,8 @@ func New(config Config) (*Handler, error) {
 		return nil, err
 	}
 	config.setDefaults()
-	h := &Handler{config: config, cancellations: newCancellations(config.Clock), metrics: config.Server.Metrics(doorName), refusals: config.Server.Refusals(doorName), health: healthChecks{checks: map[string]*healthCheck{}}}
+	calls := server.Calls{Server: config.Server, Door: doorName, Access: config.Access, Clock: config.Clock, Logger: config.Logger, MaxBodyBytes: MaxRequestBytes}
+	h := &Handler{config: config, calls: calls, cancellations: newCancellations(config.Clock), health: healthChecks{checks: map[string]*healthCheck{}}}
 	h.forwarder = h.newForwarder()
 	for _, function := range servedFunctions() {
 		h.functions.add(function)

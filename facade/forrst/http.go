@@ -6,13 +6,11 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/server"
-	"forrst.dev/lock-operator/lock"
 )
 
 const (
@@ -34,84 +32,39 @@ func (e *httpError) Error() string { return e.message }
 
 // serveForrst answers one HTTP request with one envelope, whatever is wrong with it.
 func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
-	start := h.config.Clock.Now()
-	traced := h.config.Server.Tracer().Arrive(doorName, r)
-	traced.BeginAuthentication()
-	caller, err := server.Authenticate(r, h.config.Access)
-	traced.EndAuthentication(err)
-	if errors.Is(err, lock.ErrInvalid) {
-		err = &httpError{http.StatusBadRequest, err.Error()}
-	}
-	if err != nil {
-		h.refuse(w, r, &call{Handler: h, caller: caller, trace: traced}, err, start)
-		return
-	}
-	body := h.config.Server.Limiter().Body(limits.CallerOf(r, caller.Holder()), r.Body, MaxRequestBytes)
-	isLeft := false
-	defer func() {
-		if !isLeft {
-			body.Forget()
-		}
-	}()
-	text, err := receive(r, body)
-	if err != nil {
-		h.refuse(w, r, &call{Handler: h, caller: caller, trace: traced}, err, start)
-		return
-	}
-	server.BeginCall(w, r)
-	answered := h.answer(r, caller, text, body, start, traced)
-	isLeft = answered.isLeft
-	h.observe(answered.function, answered.response, start)
-	answered.recordRefusal(r)
-	if len(answered.named) == 0 && answered.caller.Namespace != "" {
-		w.Header().Set(wire.NamespaceHeader, answered.caller.Namespace)
-	}
-	status := answered.response.Status()
-	h.send(w, r, answered.response, status, start, answered.isBare)
-	answered.endTrace(r.Context(), status)
+	h.calls.Serve(w, r, &call{Handler: h, response: envelope.NewResponse("")})
 }
-
-// refuse answers a request of the caller, if it is known, whose envelope was not read.
-func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, refused *call, err error, start time.Time) {
-	response := envelope.NewResponse("")
-	refused.response = response
-	if errors.Is(err, lock.ErrUnavailable) {
-		// Nothing has begun. So the caller may send the request again, even if the server
-		// stops.
-		if r.Context().Err() == nil {
-			h.config.Logger.Error(err, "Failed to authenticate a caller")
-		}
-		response.Errors = unavailableLocks(err)
-	} else {
-		response.Errors = h.problems(r.Context(), err, "")
-	}
-	status := response.Status()
-	if fault, ok := errors.AsType[*httpError](err); ok {
-		status = fault.status
-	}
-	switch status {
-	case http.StatusUnauthorized:
-		w.Header().Set("WWW-Authenticate", "Bearer")
-	case http.StatusMethodNotAllowed:
-		w.Header().Set("Allow", http.MethodPost)
-	case http.StatusRequestTimeout:
-		// What the client still sends must not be taken for another request.
-		w.Header().Set("Connection", "close")
-	}
-	h.observe(nil, response, start)
-	refused.recordRefusal(r)
-	h.send(w, r, response, status, start, false)
-	refused.endTrace(r.Context(), status)
-}
-
-// took is the time since start. It is never negative, even if the clock was set back.
-func (h *Handler) took(start time.Time) time.Duration { return max(0, h.config.Clock.Since(start)) }
 
 // serveCrossOrigin refuses what a browser sends on behalf of another site's page.
 func (h *Handler) serveCrossOrigin(w http.ResponseWriter, r *http.Request) {
-	response := envelope.NewResponse("")
-	response.Errors = envelope.Errors{{Code: envelope.Forbidden, Message: "Pages of other origins must not call this service"}}
-	h.send(w, r, response, response.Status(), h.config.Clock.Now(), false)
+	c := &call{Handler: h, Call: server.Call{Request: r, Writer: w, Start: h.config.Clock.Now()}, response: envelope.NewResponse("")}
+	c.response.Errors = envelope.Errors{{Code: envelope.Forbidden, Message: "Pages of other origins must not call this service"}}
+	c.status = c.response.Status()
+	c.Send()
+}
+
+// Conclude implements [server.Protocol]. Extension entries stay with a failure: they tell what was done before it failed.
+func (c *call) Conclude(err error) server.Conclusion {
+	if err != nil {
+		c.response.Result, c.response.Errors = nil, c.problems(c.Request.Context(), err, c.request.Call.Function)
+	}
+	for _, decorate := range c.decorate {
+		decorate()
+	}
+	c.status = c.response.Status()
+	if fault, ok := errors.AsType[*httpError](err); ok {
+		c.status = fault.status
+	}
+	concluded := server.Conclusion{
+		Class: c.class(), Operation: c.operation(), Key: c.refusedLock, FencingToken: c.fencing, Outcome: outcomeOf(c.response), Status: c.status,
+	}
+	if c.function != nil {
+		concluded.Function = c.request.Call.Function
+	}
+	if len(c.response.Errors) > 0 && !c.isForeign {
+		concluded.Reason, concluded.Message = refusalReasons[c.response.Errors[0].Code], c.response.Errors[0].Message
+	}
+	return concluded
 }
 
 // receive checks method, media type and size in this order and reads the body.
@@ -150,11 +103,25 @@ func isPlain(contentEncoding string) bool {
 	return contentEncoding == "" || strings.EqualFold(contentEncoding, "identity")
 }
 
-// send writes a response with the headers of docs/forrst.md, section 4.3. A success can
+// Send implements [server.Protocol]: it writes the response with the headers of docs/forrst.md, section 4.3. A success can
 // go without its envelope.
-func (h *Handler) send(w http.ResponseWriter, r *http.Request, response *envelope.Response, status int, start time.Time, isBare bool) {
-	server.BeginAnswer(w, r)
-	header := w.Header()
+func (c *call) Send() {
+	server.BeginAnswer(c.Writer, c.Request)
+	response, header := c.response, c.Writer.Header()
+	if !c.isForeign {
+		switch c.status {
+		case http.StatusUnauthorized:
+			header.Set("WWW-Authenticate", "Bearer")
+		case http.StatusMethodNotAllowed:
+			header.Set("Allow", http.MethodPost)
+		case http.StatusRequestTimeout:
+			// What the client still sends must not be taken for another request.
+			header.Set("Connection", "close")
+		}
+	}
+	if len(c.named) == 0 && c.Caller.Namespace != "" {
+		header.Set(wire.NamespaceHeader, c.Caller.Namespace)
+	}
 	if response.Meta != nil && response.Meta.Node != "" && envelope.FitsHeader(response.Meta.Node) {
 		// A routed function tells which replica has answered.
 		header.Set("X-Forrst-Node", response.Meta.Node)
@@ -166,13 +133,13 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, response *envelop
 		header.Set("Retry-After", after)
 	}
 	body := response.Result
-	if !isBare || len(response.Errors) > 0 {
+	if !c.isBare || len(response.Errors) > 0 {
 		body = envelope.MustEncode(response)
 	}
 	header["Content-Type"] = jsonType
 	header.Set("Content-Length", strconv.Itoa(len(body)))
-	header.Set("X-Forrst-Duration-Ms", strconv.FormatInt(h.took(start).Milliseconds(), 10))
-	w.WriteHeader(status)
+	header.Set("X-Forrst-Duration-Ms", strconv.FormatInt(c.elapsed().Milliseconds(), 10))
+	c.Writer.WriteHeader(c.status)
 	// A client that has gone needs no answer.
-	_, _ = w.Write(body)
+	_, _ = c.Writer.Write(body)
 }

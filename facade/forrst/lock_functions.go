@@ -47,7 +47,7 @@ func (c *call) prepareRelease() (Invocation, envelope.Errors) {
 	arguments, problems := c.readLockArguments(true)
 	c.about = arguments.key
 	return func(ctx context.Context) (any, error) {
-		if err := c.config.Locks.Release(ctx, &c.caller, arguments.key, locks.OwnerClaim(arguments.owner)); err != nil {
+		if err := c.config.Locks.Release(ctx, &c.Caller, arguments.key, locks.OwnerClaim(arguments.owner)); err != nil {
 			return nil, arguments.problem(lockFunction, err)
 		}
 		return wire.Released{Released: true, Key: arguments.sent}, nil
@@ -59,7 +59,7 @@ func (c *call) prepareForceRelease() (Invocation, envelope.Errors) {
 	fields := c.readArguments(&problems)
 	arguments := readHeldLock(&fields, false)
 	c.about = arguments.key
-	forced, err := c.config.Locks.PrepareForceRelease(&c.caller, arguments.key, readReason(&fields))
+	forced, err := c.config.Locks.PrepareForceRelease(&c.Caller, arguments.key, readReason(&fields))
 	if err != nil {
 		c.addInvalid(&problems, err, errorContext{kind: lockFunction, pointer: argumentsPointer})
 	}
@@ -76,7 +76,7 @@ func (c *call) prepareStatus() (Invocation, envelope.Errors) {
 	arguments, problems := c.readLockArguments(false)
 	c.about = arguments.key
 	return func(ctx context.Context) (any, error) {
-		current, err := c.config.Locks.GetWithOwner(ctx, &c.caller, arguments.key)
+		current, err := c.config.Locks.GetWithOwner(ctx, &c.Caller, arguments.key)
 		switch {
 		case errors.Is(err, lock.ErrNotHeld):
 			return freeLock{Key: arguments.sent}, nil
@@ -95,7 +95,7 @@ func (c *call) prepareStatus() (Invocation, envelope.Errors) {
 // because it may end every lock of the namespace by force. It does not ask for the right to the
 // one lock: that would cost a review for each lock that is looked at.
 func (c *call) mayKnowOwner(ctx context.Context, current *v1alpha1.Lock) bool {
-	return c.caller.Owns(current) || c.config.Access.Authorize(ctx, &c.caller, access.VerbForceRelease, nil) == nil
+	return c.Caller.Owns(current) || c.config.Access.Authorize(ctx, &c.Caller, access.VerbForceRelease, nil) == nil
 }
 
 func (c *call) readLockArguments(withOwner bool) (lockArguments, envelope.Errors) {

@@ -1,8 +1,6 @@
 package forrst
 
 import (
-	"time"
-
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 )
 
@@ -13,7 +11,6 @@ const (
 	extendedClass = "vendor"
 	systemClass   = "system"
 	routedClass   = "routed"
-	unknownClass  = "unknown"
 )
 
 // Outcomes that are not the code of an error.
@@ -23,19 +20,15 @@ const (
 	otherOutcome = "OTHER"
 )
 
-// observe counts one answer. function is nil if none was found.
-func (h *Handler) observe(function *function, response *envelope.Response, start time.Time) {
-	h.metrics.Observe(classOf(function), outcomeOf(response), h.took(start))
-}
-
-func classOf(function *function) string {
+// class is empty if no function was found.
+func (c *call) class() string {
 	switch {
-	case function == nil:
-		return unknownClass
-	case function.class == "":
+	case c.function == nil:
+		return ""
+	case c.function.class == "":
 		return routedClass
 	}
-	return function.class
+	return c.function.class
 }
 
 // outcomeOf returns one of a bounded number of texts.

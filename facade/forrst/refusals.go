@@ -1,12 +1,10 @@
 package forrst
 
 import (
-	"net/http"
 	"strings"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
-	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock/audit"
 )
 
@@ -17,26 +15,6 @@ var refusalReasons = map[envelope.Code]audit.Reason{
 	envelope.LockRefused:           audit.Forbidden,
 	envelope.LockOwnershipMismatch: audit.WrongOwner,
 	envelope.RateLimited:           audit.RateLimited,
-}
-
-// recordRefusal records an answer that is a refusal.
-func (c *call) recordRefusal(r *http.Request) {
-	if len(c.response.Errors) == 0 || c.isForeign {
-		return
-	}
-	problem := &c.response.Errors[0]
-	reason, isRefusal := refusalReasons[problem.Code]
-	if !isRefusal {
-		return
-	}
-	refused := server.Refusal{
-		Reason: reason, Namespace: c.caller.Namespace, Key: c.refusedLock(), Operation: c.operation(),
-		Message: problem.Message, At: c.config.Clock.Now(),
-	}
-	if c.caller.IsAuthenticated {
-		refused.Actor = c.caller.Holder()
-	}
-	c.refusals.Record(r, refused)
 }
 
 // refusedLock returns the lock that a refused call is about, or "" if it is not known.

@@ -97,8 +97,8 @@ func (c *call) resolve() (*function, error) {
 
 // routeProblems says what the route of the function demands of the call and the call does not have.
 func (c *call) routeProblems(route *routes.Route) envelope.Errors {
-	if !route.ServesNamespace(c.caller.Namespace) {
-		return envelope.Errors{{Code: envelope.Forbidden, Message: fmt.Sprintf("The function is not served to the namespace %q", c.caller.Namespace)}}
+	if !route.ServesNamespace(c.Caller.Namespace) {
+		return envelope.Errors{{Code: envelope.Forbidden, Message: fmt.Sprintf("The function is not served to the namespace %q", c.Caller.Namespace)}}
 	}
 	position := c.position(envelope.AtomicLock)
 	switch key := c.requestedLock(); {
@@ -116,8 +116,8 @@ func (c *call) routeProblems(route *routes.Route) envelope.Errors {
 // forward calls the service of the function and makes its answer part of the response.
 func (c *call) forward(ctx context.Context, route routes.Route) (any, error) {
 	answer, isUnstarted, err := c.forwarder.Do(ctx, &forward.Call{
-		Request: c.request, Route: route, Caller: c.caller.Holder(), Namespace: c.caller.Namespace,
-		FullKey: c.fullKey, FencingToken: c.fencing, Lock: c.endingLock, Answer: c.body,
+		Request: c.request, Route: route, Caller: c.Caller.Holder(), Namespace: c.Caller.Namespace,
+		FullKey: c.fullKey, FencingToken: c.fencing, Lock: c.endingLock, Answer: c.Body,
 	})
 	c.isUnstarted = isUnstarted
 	if err != nil {
@@ -138,7 +138,7 @@ func (c *call) forward(ctx context.Context, route routes.Route) (any, error) {
 // routedLock returns the lock of a routed function, which ends with it.
 func (c *call) routedLock(granted *v1alpha1.Lock, ttl time.Duration) *forward.Lock {
 	// The lock can outlive the call, whose memory must not be kept for it.
-	held, caller, key, owner := c.config.Locks, c.caller, granted.Spec.FullKey(), granted.Spec.Owner
+	held, caller, key, owner := c.config.Locks, c.Caller, granted.Spec.FullKey(), granted.Spec.Owner
 	function := strings.Clone(c.request.Call.Function)
 	return &forward.Lock{
 		Granted: granted,
@@ -165,14 +165,14 @@ func (c *call) routedLock(granted *v1alpha1.Lock, ttl time.Duration) *forward.Lo
 // function may still be running. The background then keeps the permit of the call and the room of its
 // body: callers who go away must not have more running, nor more in memory, than those who stay.
 func (c *call) endRoutedLock(ctx context.Context, sentKey string) {
-	permit, body := c.caller.Permit, c.body
+	permit, body := c.Caller.Permit, c.Body
 	permit.Hold()
 	var lost string
-	lost, c.isLeft = c.endingLock.End(ctx, func() {
+	lost, c.KeepsBody = c.endingLock.End(ctx, func() {
 		permit.Release()
 		body.Forget()
 	})
-	if !c.isLeft {
+	if !c.KeepsBody {
 		permit.Release()
 	}
 	if lost != "" {

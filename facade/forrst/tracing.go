@@ -2,9 +2,7 @@ package forrst
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"net/http"
 	"time"
 
 	"forrst.dev/lock-operator/facade/forrst/envelope"
@@ -21,52 +19,40 @@ type tracingData struct {
 
 // beginTrace finds out to which trace the call belongs. Faults in tracing never fail a
 // call: what is missing or wrong is made up.
-func (c *call) beginTrace(ctx context.Context, header http.Header) context.Context {
-	trace := forward.TraceOfHeaders(header)
+func (c *call) beginTrace() {
+	trace := forward.TraceOfHeaders(c.Request.Header)
 	if position := c.position(envelope.Tracing); position >= 0 {
 		trace = c.traceOfOptions(position, trace)
 		c.decorate = append(c.decorate, func() { c.reportTrace(position, trace) })
 	}
-	ctx = c.beginSpan(ctx, trace, header)
-	traceID, span, flags, isSent := c.trace.IDs()
+	ctx := c.beginSpan(c.Request.Context(), trace)
+	traceID, span, flags, isSent := c.Trace.IDs()
 	switch {
 	case isSent && trace == nil:
 		// What runs in another service belongs to the trace, too.
-		return forward.WithTrace(ctx, &forward.Trace{ID: traceID, Span: span, Flags: flags})
+		trace = &forward.Trace{ID: traceID, Span: span, Flags: flags}
 	case isSent:
 		trace.W3CID, trace.Span, trace.Flags = traceID, span, flags
 	case trace != nil:
 		trace.Span = forward.NewSpanID()
-	default:
-		return ctx
 	}
-	return forward.WithTrace(ctx, trace)
+	if trace != nil {
+		ctx = forward.WithTrace(ctx, trace)
+	}
+	if ctx != c.Request.Context() {
+		c.Request = c.Request.WithContext(ctx)
+	}
 }
 
 // beginSpan begins the span of the call that is sent, within the trace, which may be nil.
-func (c *call) beginSpan(ctx context.Context, trace *forward.Trace, header http.Header) context.Context {
+func (c *call) beginSpan(ctx context.Context, trace *forward.Trace) context.Context {
 	switch {
-	case c.trace == nil:
+	case c.Trace == nil:
 		return ctx
 	case trace == nil:
-		return c.trace.Begin(ctx, tracing.ParentOfHeaders(ctx, header))
+		return c.Trace.Begin(ctx, tracing.ParentOfHeaders(ctx, c.Request.Header))
 	}
-	return c.trace.Begin(ctx, tracing.NewParent(trace.ID, trace.Parent, trace.Flags, trace.State))
-}
-
-// endTrace tells what has come of the call, whose answer has the status.
-func (c *call) endTrace(ctx context.Context, status int) {
-	if c.trace == nil {
-		return
-	}
-	result := tracing.Result{
-		Operation: cmp.Or(c.operation(), unknownClass), Namespace: c.caller.Namespace, Key: c.refusedLock(),
-		FencingToken: c.fencing, Outcome: outcomeOf(c.response), Status: status,
-	}
-	if c.function != nil {
-		result.Function = c.request.Call.Function
-	}
-	c.trace.End(ctx, result)
+	return c.Trace.Begin(ctx, tracing.NewParent(trace.ID, trace.Parent, trace.Flags, trace.State))
 }
 
 // traceOfOptions completes the trace of the headers, which may be nil, by the options,
@@ -97,4 +83,4 @@ func (c *call) reportTrace(position int, trace *forward.Trace) {
 
 // elapsed is how long the call has been here. The clock may have been corrected
 // meanwhile.
-func (c *call) elapsed() time.Duration { return max(0, c.config.Clock.Since(c.start)) }
+func (c *call) elapsed() time.Duration { return max(0, c.config.Clock.Since(c.Start)) }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/facade/access"
+	"forrst.dev/lock-operator/facade/server"
 )
 
 // A success that comes too late is taken back also if it came about in the very moment
@@ -16,7 +17,7 @@ import (
 func TestASuccessThatTheCallerDoesNotLearnOfIsUndone(t *testing.T) {
 	undone := 0
 	newCall := func() (*call, Invocation) {
-		c := &call{Handler: &Handler{config: Config{Clock: clock.RealClock{}}}, caller: access.Caller{User: &user.DefaultInfo{Name: access.Anonymous}}, start: time.Now()}
+		c := &call{Handler: &Handler{config: Config{Clock: clock.RealClock{}}}, Call: server.Call{Caller: access.Caller{User: &user.DefaultInfo{Name: access.Anonymous}}, Start: time.Now()}}
 		c.cancellations = newCancellations(clock.RealClock{})
 		return c, func(ctx context.Context) (any, error) {
 			c.undo = func(context.Context) { undone++ }

@@ -22,7 +22,7 @@ func (c *call) prepareWaiters() (Invocation, envelope.Errors) {
 	}
 	c.about = key
 	return func(ctx context.Context) (any, error) {
-		waiting, more, err := c.config.Locks.Waiters(ctx, &c.caller, key, int(limit))
+		waiting, more, err := c.config.Locks.Waiters(ctx, &c.Caller, key, int(limit))
 		if err != nil {
 			return nil, err
 		}
@@ -35,7 +35,7 @@ func (c *call) prepareWaiters() (Invocation, envelope.Errors) {
 			return nil, err
 		}
 		// Until it is sent, which the caller can delay. The envelope is another copy.
-		if err := c.body.Take(2 * int64(len(encoded))); err != nil {
+		if err := c.Body.Take(2 * int64(len(encoded))); err != nil {
 			return nil, err
 		}
 		return encoded, nil

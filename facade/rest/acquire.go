@@ -32,7 +32,7 @@ type acquisition struct {
 func (c *call) acquire() (*answer, error) {
 	requested := c.requested
 	if requested.Priority() > 0 {
-		if err := c.config.Access.Authorize(c.request.Context(), &c.caller, access.VerbPrioritize, requested.FullKey); err != nil {
+		if err := c.config.Access.Authorize(c.Request.Context(), &c.Caller, access.VerbPrioritize, requested.FullKey); err != nil {
 			return nil, err
 		}
 	}
@@ -67,26 +67,26 @@ func (c *call) acquireOrFind(requested *acquisition) (*v1alpha1.Lock, error) {
 			return granted, err
 		}
 	}
-	granted, err := requested.Acquire(c.request.Context(), c.operation.name)
+	granted, err := requested.Acquire(c.Request.Context(), c.operation.name)
 	return c.afterAcquire(requested, granted, err)
 }
 
 // lookBefore looks for a grant before the call waits.
 func (c *call) lookBefore(requested *acquisition) (*v1alpha1.Lock, error) {
 	// The look is a read of its own.
-	if err := c.caller.Permit.Pay(c.request.Context()); err != nil {
+	if err := c.Caller.Permit.Pay(c.Request.Context()); err != nil {
 		return nil, err
 	}
-	return c.findOwn(c.request.Context(), requested, lock.ErrHeld)
+	return c.findOwn(c.Request.Context(), requested, lock.ErrHeld)
 }
 
 // afterAcquire looks for the grant of another call if there is one. If the answer cannot be sent, a lock that
 // was acquired is taken back.
 func (c *call) afterAcquire(requested *acquisition, granted *v1alpha1.Lock, err error) (*v1alpha1.Lock, error) {
-	ctx := c.request.Context()
+	ctx := c.Request.Context()
 	switch {
 	case err == nil:
-		c.undo = func() { c.config.Locks.TakeBack(ctx, c.operation.name, &c.caller, granted) }
+		c.undo = func() { c.config.Locks.TakeBack(ctx, c.operation.name, &c.Caller, granted) }
 	case requested.isRepeatable && errors.Is(err, lock.ErrFoundElsewhere):
 		return c.findOwn(ctx, requested, errRepeatedEnded())
 	case requested.isRepeatable && errors.Is(err, lock.ErrHeld):
@@ -105,7 +105,7 @@ func errRepeatedEnded() error {
 // takes to have gone (docs/design.md, section 8.1).
 func (c *call) findOwn(ctx context.Context, requested *acquisition, otherwise error) (*v1alpha1.Lock, error) {
 	key := requested.FullKey()
-	current, err := c.config.Locks.GetWithOwner(ctx, &c.caller, key)
+	current, err := c.config.Locks.GetWithOwner(ctx, &c.Caller, key)
 	switch {
 	case errors.Is(err, lock.ErrNotHeld):
 		return nil, otherwise
@@ -118,7 +118,7 @@ func (c *call) findOwn(ctx context.Context, requested *acquisition, otherwise er
 	if err != nil {
 		return nil, otherwise // It is being deleted.
 	}
-	renewal, err := c.config.Locks.PrepareRenew(&c.caller, key, locks.TokenClaim(locktoken.Token{Secret: requested.secret, FencingToken: fencing}), requested.TTL())
+	renewal, err := c.config.Locks.PrepareRenew(&c.Caller, key, locks.TokenClaim(locktoken.Token{Secret: requested.secret, FencingToken: fencing}), requested.TTL())
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,10 @@ func (c *call) findOwn(ctx context.Context, requested *acquisition, otherwise er
 
 // readAcquisition reads and checks the request, which does not need its body any more. It returns how long the call may wait.
 func (c *call) readAcquisition() (wait time.Duration, err error) {
-	defer c.forgetBody()
+	defer func() {
+		c.body = nil
+		c.Body.Forget()
+	}()
 	var found mistakes
 	body, err := found.ReadBody(c.body)
 	if err != nil {
@@ -141,7 +144,7 @@ func (c *call) readAcquisition() (wait time.Duration, err error) {
 	if function == "" && body.Raw("function") != nil && len(found) == 0 {
 		body.Fail("function", "must not be empty")
 	}
-	name := newLockName(c.request.PathValue(keyPart), function)
+	name := newLockName(c.Request.PathValue(keyPart), function)
 	c.acquired = name
 	request := lock.Request{Acquisition: rules.Acquisition{
 		Scope: name.scope, Function: name.function, Key: name.key,
@@ -160,12 +163,12 @@ func (c *call) readAcquisition() (wait time.Duration, err error) {
 	idempotencyKey := c.readIdempotencyKey(&found)
 	if requested.isRepeatable = idempotencyKey != ""; requested.isRepeatable {
 		// Two requests that differ are not one that was repeated, whatever their keys.
-		requested.secret = locktoken.DeriveSecret("acquire", c.caller.Holder(), c.caller.Namespace, string(name.fullKey()), idempotencyKey,
+		requested.secret = locktoken.DeriveSecret("acquire", c.Caller.Holder(), c.Caller.Namespace, string(name.fullKey()), idempotencyKey,
 			request.TTL.String(), request.ReleaseDelay.String(), request.Reason, fmt.Sprintf("%+v", ptr.Deref(request.HolderRef, v1alpha1.HolderReference{})))
 	} else {
 		requested.secret = locktoken.NewSecret()
 	}
-	requested.Acquisition, err = c.config.Locks.PrepareSecret(&c.caller, request, requested.secret, true)
+	requested.Acquisition, err = c.config.Locks.PrepareSecret(&c.Caller, request, requested.secret, true)
 	addInvalid(&found, err)
 	return request.Wait, found.Problem()
 }
@@ -179,7 +182,7 @@ const (
 
 // readIdempotencyKey returns the key of a request that may be repeated, empty if there is none.
 func (c *call) readIdempotencyKey(found *mistakes) string {
-	given := c.request.Header.Values(idempotencyKeyHeader)
+	given := c.Request.Header.Values(idempotencyKeyHeader)
 	if len(given) == 0 {
 		return ""
 	}

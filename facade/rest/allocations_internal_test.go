@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/facade/rest/wire"
+	"forrst.dev/lock-operator/facade/server"
 )
 
 // discard is a response writer that does nothing.
@@ -33,7 +34,7 @@ func manyStreams(tb testing.TB) (send func()) {
 	}
 	streams := make([]*eventStream, 100)
 	for i := range streams {
-		streams[i] = &eventStream{eventWriter: newEventWriter(&call{Handler: handler, request: request, writer: discard{io.Discard}})}
+		streams[i] = &eventStream{eventWriter: newEventWriter(&call{Handler: handler, Call: server.Call{Request: request, Writer: discard{io.Discard}}})}
 	}
 	return func() {
 		for i := range handler.config.encoded.recent {

@@ -30,16 +30,16 @@ type claim struct {
 // readClaim reads the lock token and the condition of a request. [call.limitToVersion] adds the condition
 // to the claim, once the rest of the request is known to be valid.
 func (c *call) readClaim(name lockName, found *mistakes) (*claim, error) {
-	given := c.request.Header.Values(locktoken.Header)
+	given := c.Request.Header.Values(locktoken.Header)
 	if len(given) != 1 || given[0] == "" {
 		return nil, problems.New(problems.TokenRequired, "The header "+locktoken.Header+" must have the lock_token of the answer to POST")
 	}
 	shown := &claim{name: name}
-	shown.token, shown.isOfLock = locktoken.Parse(given[0], c.caller.Namespace, name.fullKey())
+	shown.token, shown.isOfLock = locktoken.Parse(given[0], c.Caller.Namespace, name.fullKey())
 	if shown.isOfLock {
 		shown.Claim = locks.TokenClaim(shown.token)
 	}
-	if values := c.request.Header.Values(ifMatchHeader); len(values) > 0 {
+	if values := c.Request.Header.Values(ifMatchHeader); len(values) > 0 {
 		tags, ok := parseEntityTags(values)
 		if !ok {
 			found.Add(FieldError{In: inHeader, Field: ifMatchHeader, Detail: `must be * or entity tags in quotes`})
@@ -60,7 +60,7 @@ func (c *call) limitToVersion(shown *claim) error {
 	}
 	chosen := shown.tags[0]
 	if len(shown.tags) > 1 {
-		current, err := c.config.Locks.GetWithOwner(c.request.Context(), &c.caller, shown.name.fullKey())
+		current, err := c.config.Locks.GetWithOwner(c.Request.Context(), &c.Caller, shown.name.fullKey())
 		switch {
 		case errors.Is(err, lock.ErrNotHeld):
 		case err != nil:
@@ -86,7 +86,7 @@ func (c *call) explain(ctx context.Context, shown *claim, err error) error {
 	case !errors.Is(err, lock.ErrOwnerMismatch):
 		return err
 	}
-	current, readErr := c.config.Locks.GetWithOwner(ctx, &c.caller, shown.name.fullKey())
+	current, readErr := c.config.Locks.GetWithOwner(ctx, &c.Caller, shown.name.fullKey())
 	switch {
 	case errors.Is(readErr, lock.ErrNotHeld):
 		return ended
@@ -120,11 +120,11 @@ func (c *call) renew() (*answer, error) {
 	if err := c.limitToVersion(shown); err != nil {
 		return nil, err
 	}
-	renewal, err := c.config.Locks.PrepareRenew(&c.caller, name.fullKey(), shown.Claim, ttl)
+	renewal, err := c.config.Locks.PrepareRenew(&c.Caller, name.fullKey(), shown.Claim, ttl)
 	if err != nil {
 		return nil, err
 	}
-	ctx := c.request.Context()
+	ctx := c.Request.Context()
 	renewed, err := renewal.Renew(ctx)
 	if err != nil {
 		return nil, c.explain(ctx, shown, err)
@@ -149,8 +149,8 @@ func (c *call) release() (*answer, error) {
 	if err := c.limitToVersion(shown); err != nil {
 		return nil, err
 	}
-	ctx := c.request.Context()
-	if err := c.config.Locks.Release(ctx, &c.caller, name.fullKey(), shown.Claim); err != nil {
+	ctx := c.Request.Context()
+	if err := c.config.Locks.Release(ctx, &c.Caller, name.fullKey(), shown.Claim); err != nil {
 		return nil, c.explain(ctx, shown, err)
 	}
 	return &answer{status: http.StatusNoContent}, nil
@@ -163,13 +163,13 @@ func (c *call) forceRelease() (*answer, error) {
 	reason, token := c.query.text("reason"), c.query.fencingToken(&found)
 	c.query.refuseOthers(&found)
 	c.refuseConditions("must not be given with force=true, which takes fencing_token as its condition", &found)
-	forced, err := c.config.Locks.PrepareForceRelease(&c.caller, name.fullKey(), reason)
+	forced, err := c.config.Locks.PrepareForceRelease(&c.Caller, name.fullKey(), reason)
 	addInvalid(&found, err)
 	if err := found.Problem(); err != nil {
 		return nil, err
 	}
 	forced.LimitToGrant(token)
-	if err := forced.Release(c.request.Context()); err != nil {
+	if err := forced.Release(c.Request.Context()); err != nil {
 		return nil, err
 	}
 	return &answer{status: http.StatusNoContent}, nil

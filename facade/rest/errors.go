@@ -5,6 +5,7 @@ import (
 
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/problems"
 )
@@ -18,9 +19,6 @@ type (
 	// FieldError is one mistake in a request.
 	FieldError = problems.FieldError
 )
-
-// errPanic is the error of a call that panicked, which was logged.
-var errPanic = errors.New("panic")
 
 // lockErrors choose the problem for an error of package lock. The first error that matches counts.
 // What only an operation itself can judge, such as whether a lock token was ever one of the lock's, it
@@ -52,7 +50,6 @@ func (c *call) problemOf(err error) *problems.Error {
 		return problem
 	}
 	if refused, ok := errors.AsType[*limits.Error](err); ok {
-		c.metrics.CountRefusal(refused)
 		return limitProblem(refused)
 	}
 	if namespace, ok := errors.AsType[*access.NamespaceError](err); ok {
@@ -63,8 +60,16 @@ func (c *call) problemOf(err error) *problems.Error {
 		problem.Right = &problems.Right{Verb: right.Verb, Resource: right.Resource, Namespace: right.Namespace}
 		return problem
 	}
+	if _, isNothingBegun := errors.AsType[*server.AuthenticationError](err); isNothingBegun {
+		switch {
+		case errors.Is(err, lock.ErrInvalid):
+			return problems.New(problems.InvalidRequest, err.Error())
+		case errors.Is(err, lock.ErrUnavailable) && c.Request.Context().Err() == nil:
+			return problems.New(problems.Unavailable, unavailable).Soon()
+		}
+	}
 	// The end of the call's own context explains every other error.
-	if c.request.Context().Err() != nil {
+	if c.Request.Context().Err() != nil {
 		return problems.New(problems.Unavailable, "The call was cut short").Soon()
 	}
 	for _, each := range lockErrors {
@@ -72,11 +77,13 @@ func (c *call) problemOf(err error) *problems.Error {
 			return each.problem(c, err)
 		}
 	}
-	if !errors.Is(err, errPanic) {
+	if !errors.Is(err, server.ErrPanic) {
 		c.config.Logger.Error(err, "Call failed unexpectedly", "operation", c.operationName())
 	}
 	return problems.New(problems.InternalError, "The cause is in the log of the service")
 }
+
+const unavailable = "The lock service is temporarily unavailable"
 
 func limitProblem(refused *limits.Error) *problems.Error {
 	kind := problems.Unavailable
@@ -97,7 +104,7 @@ func namespaceProblem(err *access.NamespaceError) *problems.Error {
 
 func (c *call) heldLock(err error) *problems.Error {
 	problem := problems.Held(err, c.config.Clock.Now())
-	problem.Waiting = c.config.Locks.Waiting(c.request.Context(), &c.caller, c.acquired.fullKey(), err)
+	problem.Waiting = c.config.Locks.Waiting(c.Request.Context(), &c.Caller, c.acquired.fullKey(), err)
 	return problem
 }
 
@@ -111,5 +118,5 @@ func refusedLock(_ *call, err error) *problems.Error {
 
 func (c *call) unavailableLock(err error) *problems.Error {
 	c.config.Logger.Error(err, "Locks are unavailable", "operation", c.operationName())
-	return problems.New(problems.Unavailable, "The lock service is temporarily unavailable").Soon()
+	return problems.New(problems.Unavailable, unavailable).Soon()
 }

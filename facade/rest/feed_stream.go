@@ -87,16 +87,16 @@ func (c *call) followFeed() (*answer, error) {
 	if err := found.Problem(); err != nil {
 		return nil, err
 	}
-	if err := c.authorizeFeed(c.request.Context(), c.config.Access.Authorize); err != nil {
+	if err := c.authorizeFeed(c.Request.Context(), c.config.Access.Authorize); err != nil {
 		return nil, err
 	}
-	end, err := c.caller.Permit.BeginStream()
+	end, err := c.Caller.Permit.BeginStream()
 	if err != nil {
 		return nil, err
 	}
 	defer end()
 	stream := &feedStream{newEventWriter(c)}
-	err = c.caller.Permit.Wait(c.request.Context(), stream.run)
+	err = c.Caller.Permit.Wait(c.Request.Context(), stream.run)
 	if c.hasBegun {
 		return nil, nil // The answer was sent. Its end is no error: the caller connects again.
 	}
@@ -109,7 +109,7 @@ type authorizer = func(ctx context.Context, caller *access.Caller, verb string, 
 // authorizeFeed returns nil if the caller may see a feed, which shows what a list and a watch do.
 func (c *call) authorizeFeed(ctx context.Context, authorize authorizer) error {
 	for _, verb := range []string{access.VerbWatch, access.VerbList} {
-		if err := authorize(ctx, &c.caller, verb, nil); err != nil {
+		if err := authorize(ctx, &c.Caller, verb, nil); err != nil {
 			return err
 		}
 	}
@@ -140,7 +140,7 @@ func pauseBeforeSync() time.Duration {
 
 // run sends what happens until ctx ends.
 func (s *feedStream) run(ctx context.Context) error {
-	joined, leave := s.feeds.join(s.caller.Namespace) // The feed serves other viewers, too.
+	joined, leave := s.feeds.join(s.Caller.Namespace) // The feed serves other viewers, too.
 	defer leave()
 	term, stop := s.newTerm(func(ctx context.Context) error { return s.authorizeFeed(ctx, s.config.Access.AuthorizeStream) })
 	defer stop()

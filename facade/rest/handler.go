@@ -33,8 +33,7 @@ const doorName = "rest"
 // Handler is the REST door to locks. It implements [server.Door] and is safe for concurrent use.
 type Handler struct {
 	config   Config
-	metrics  server.Metrics
-	refusals server.Refusals
+	calls    server.Calls
 	document []byte
 	feeds    feeds
 }
@@ -50,7 +49,10 @@ func New(config Config) (*Handler, error) {
 		return nil, err
 	}
 	return &Handler{
-		config: config, metrics: config.Server.Metrics(doorName), refusals: config.Server.Refusals(doorName), document: document,
+		config: config, document: document,
+		calls: server.Calls{
+			Server: config.Server, Door: doorName, Access: config.Access, Clock: config.Clock, Logger: config.Logger, MaxBodyBytes: maxRequestBytes,
+		},
 		feeds: feeds{config: config, open: map[string]*feed{}},
 	}, nil
 }

@@ -25,11 +25,11 @@ func (c *call) checkAccepted() error {
 	if c.operation.isStream {
 		offered = wire.EventStream
 	}
-	if accepts(c.request.Header, offered) {
+	if accepts(c.Request.Header, offered) {
 		return nil
 	}
 	detail := "The answer has the type " + offered
-	if !c.operation.isStream && accepts(c.request.Header, wire.EventStream) {
+	if !c.operation.isStream && accepts(c.Request.Header, wire.EventStream) {
 		detail += "; events need the parameter watch=true"
 	}
 	return problems.New(problems.NotAcceptable, detail)
@@ -101,7 +101,7 @@ func parseEntityTags(values []string) (entityTags, bool) {
 // sends one to an operation without such a condition would rely on it.
 func (c *call) refuseConditions(detail string, found *mistakes) {
 	for _, header := range []string{locktoken.Header, ifMatchHeader} {
-		if len(c.request.Header.Values(header)) > 0 {
+		if len(c.Request.Header.Values(header)) > 0 {
 			found.Add(FieldError{In: inHeader, Field: header, Detail: detail})
 		}
 	}
@@ -109,7 +109,7 @@ func (c *call) refuseConditions(detail string, found *mistakes) {
 
 // readLastEventID returns the id of the event from which a stream goes on, empty if none is given.
 func (c *call) readLastEventID(found *mistakes) string {
-	given := c.request.Header.Values(wire.LastEventID)
+	given := c.Request.Header.Values(wire.LastEventID)
 	if len(given) == 0 {
 		return ""
 	}
@@ -122,7 +122,7 @@ func (c *call) readLastEventID(found *mistakes) string {
 // isNotModified reports whether the caller has the representation with this strong tag already, by its
 // If-None-Match.
 func (c *call) isNotModified(tag string) bool {
-	values := c.request.Header.Values("If-None-Match")
+	values := c.Request.Header.Values("If-None-Match")
 	if len(values) == 0 {
 		return false
 	}

@@ -71,7 +71,7 @@ func (n lockName) fullKey() v1alpha1.FullKey { return v1alpha1.NewFullKey(n.scop
 
 // readName returns the lock that path and query name.
 func (c *call) readName(found *mistakes) lockName {
-	return c.nameOf(c.request.PathValue(keyPart), inPath, found)
+	return c.nameOf(c.Request.PathValue(keyPart), inPath, found)
 }
 
 // nameOf returns the lock of a key that is in that part of the request, and of the function that the query names. The lock may
@@ -92,7 +92,7 @@ func (c *call) nameOf(key, in string, found *mistakes) lockName {
 // requestedLock returns the one lock that the request is about, or "" if it is about those of a
 // namespace. What is wrong with the request is left to the operation, which reads the same.
 func (c *call) requestedLock() v1alpha1.FullKey {
-	key := c.request.PathValue(keyPart)
+	key := c.Request.PathValue(keyPart)
 	if key == "" {
 		return ""
 	}

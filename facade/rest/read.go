@@ -24,7 +24,7 @@ func (c *call) get() (*answer, error) {
 	if err := found.Problem(); err != nil {
 		return nil, err
 	}
-	current, err := c.config.Locks.Get(c.request.Context(), &c.caller, name.fullKey())
+	current, err := c.config.Locks.Get(c.Request.Context(), &c.Caller, name.fullKey())
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (c *call) list() (*answer, error) {
 	if err := found.Problem(); err != nil {
 		return nil, err
 	}
-	page, err := c.config.Locks.ListPage(c.request.Context(), &c.caller, request)
+	page, err := c.config.Locks.ListPage(c.Request.Context(), &c.Caller, request)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (c *call) list() (*answer, error) {
 	}
 	body := encode(listed)
 	// Until it is sent, which the caller can delay. It is encoded once more.
-	if err := c.counted.Take(2 * int64(len(body))); err != nil {
+	if err := c.Body.Take(2 * int64(len(body))); err != nil {
 		return nil, err
 	}
 	hash := sha256.Sum256(body)
@@ -64,7 +64,7 @@ func (c *call) list() (*answer, error) {
 
 // checkWatch judges what only GET has.
 func (c *call) checkWatch(found *mistakes) {
-	if c.request.Method == http.MethodGet {
+	if c.Request.Method == http.MethodGet {
 		c.query.checkFlag("watch", found)
 		c.readLastEventID(found)
 	}

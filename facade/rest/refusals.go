@@ -2,7 +2,6 @@ package rest
 
 import (
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/problems"
 )
@@ -14,24 +13,6 @@ var refusalReasons = map[*problems.Kind]audit.Reason{
 	problems.RefusedByCluster: audit.Forbidden,
 	problems.WrongToken:       audit.WrongOwner,
 	problems.TooManyCalls:     audit.RateLimited,
-}
-
-// recordRefusal records a problem that is a refusal.
-func (c *call) recordRefusal(problem *problems.Error) {
-	reason, isRefusal := refusalReasons[problem.Kind]
-	if !isRefusal {
-		return
-	}
-	refused := server.Refusal{
-		Reason: reason, Namespace: c.caller.Namespace, Key: c.refusedLock(), Message: problem.Detail, At: c.config.Clock.Now(),
-	}
-	if c.operation != nil {
-		refused.Operation = c.operation.name
-	}
-	if c.caller.IsAuthenticated {
-		refused.Actor = c.caller.Holder()
-	}
-	c.refusals.Record(c.request, refused)
 }
 
 // refusedLock returns the lock that a refused call is about, or "" if it is not known.

@@ -32,17 +32,17 @@ func (c *call) rights() (*answer, error) {
 		return nil, err
 	}
 	var err error
-	if c.caller.Namespace, err = c.readNamespace(namespace); err != nil {
+	if c.Caller.Namespace, err = c.readNamespace(namespace); err != nil {
 		return nil, err
 	}
 	told := wire.Rights{
-		User: c.caller.Holder(), IsAuthenticated: c.caller.IsAuthenticated, OwnNamespace: c.config.Access.Everywhere(), Verbs: []string{},
+		User: c.Caller.Holder(), IsAuthenticated: c.Caller.IsAuthenticated, OwnNamespace: c.config.Access.Everywhere(), Verbs: []string{},
 	}
 	if own, _, err := serviceaccount.SplitUsername(told.User); err == nil {
 		told.OwnNamespace = own
 	}
 	for _, verb := range verbs {
-		err := c.config.Access.Authorize(c.request.Context(), &c.caller, verb, single)
+		err := c.config.Access.Authorize(c.Request.Context(), &c.Caller, verb, single)
 		switch {
 		case err == nil:
 			told.Verbs = append(told.Verbs, verb)

@@ -14,7 +14,7 @@ import (
 func (c *call) waiters() (*answer, error) {
 	var found mistakes
 	var key v1alpha1.FullKey
-	if c.request.PathValue(keyPart) != "" {
+	if c.Request.PathValue(keyPart) != "" {
 		name := c.readName(&found)
 		key = name.fullKey()
 	}
@@ -23,7 +23,7 @@ func (c *call) waiters() (*answer, error) {
 	if err := found.Problem(); err != nil {
 		return nil, err
 	}
-	waiting, more, err := c.config.Locks.Waiters(c.request.Context(), &c.caller, key, limit)
+	waiting, more, err := c.config.Locks.Waiters(c.Request.Context(), &c.Caller, key, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func (c *call) waiters() (*answer, error) {
 	}
 	body := encode(listed)
 	// Until it is sent, which the caller can delay. It is encoded once more.
-	if err := c.counted.Take(2 * int64(len(body))); err != nil {
+	if err := c.Body.Take(2 * int64(len(body))); err != nil {
 		return nil, err
 	}
 	return &answer{status: http.StatusOK, body: json.RawMessage(body)}, nil

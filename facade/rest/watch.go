@@ -43,7 +43,7 @@ type eventWriter struct {
 	out *bufio.Writer
 }
 
-func newEventWriter(c *call) eventWriter { return eventWriter{c, bufio.NewWriter(c.writer)} }
+func newEventWriter(c *call) eventWriter { return eventWriter{c, bufio.NewWriter(c.Writer)} }
 
 // eventStream is one answer of events about locks.
 type eventStream struct {
@@ -70,7 +70,7 @@ func (c *call) watch() (*answer, error) {
 	stream := &eventStream{
 		eventWriter: newEventWriter(c), lastSeen: c.readLastEventID(&found), timers: servertime.Timers(c.config.Clock),
 	}
-	if c.request.PathValue(keyPart) != "" {
+	if c.Request.PathValue(keyPart) != "" {
 		stream.key = c.readName(&found).fullKey()
 	} else {
 		stream.prefix = c.query.prefix(&found)
@@ -81,13 +81,13 @@ func (c *call) watch() (*answer, error) {
 		return nil, err
 	}
 	if stream.key == "" {
-		end, err := c.caller.Permit.BeginStream()
+		end, err := c.Caller.Permit.BeginStream()
 		if err != nil {
 			return nil, err
 		}
 		defer end()
 	}
-	err := c.caller.Permit.Wait(c.request.Context(), stream.run)
+	err := c.Caller.Permit.Wait(c.Request.Context(), stream.run)
 	if c.hasBegun {
 		return nil, nil // The answer was sent. Its end is no error: the caller connects again.
 	}
@@ -122,7 +122,7 @@ func (s *eventStream) follow(ctx context.Context) error {
 	if err := s.catchUp(ctx); err != nil {
 		return err
 	}
-	begun, err := s.config.Locks.Stream(ctx, &s.caller, s.key)
+	begun, err := s.config.Locks.Stream(ctx, &s.Caller, s.key)
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (s *eventStream) catchUp(ctx context.Context) error {
 func (s *eventStream) isBehind(ctx context.Context) (bool, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	begun, err := s.config.Locks.Stream(ctx, &s.caller, cmp.Or(s.key, anyKey))
+	begun, err := s.config.Locks.Stream(ctx, &s.Caller, cmp.Or(s.key, anyKey))
 	return err == nil && rules.IsNewer(s.lastSeen, begun.Version), err
 }
 
@@ -208,7 +208,7 @@ func (s *eventStream) expiryTimer(next time.Time) (expiry <-chan time.Time, stop
 
 // authorize returns nil if the caller may still see what it is told.
 func (s *eventStream) authorize(ctx context.Context) error {
-	return s.config.Access.AuthorizeStream(ctx, &s.caller, s.operation.verb, s.requestedLock)
+	return s.config.Access.AuthorizeStream(ctx, &s.Caller, s.operation.verb, s.requestedLock)
 }
 
 func (s *eventStream) isWanted(each *v1alpha1.Lock) bool { return lock.HasPrefix(each, s.prefix) }
@@ -219,14 +219,13 @@ func (s *eventWriter) beginStream() {
 		return
 	}
 	s.hasBegun = true
-	header := s.writer.Header()
+	header := s.Writer.Header()
 	header.Set("Content-Type", wire.EventStream)
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("X-Accel-Buffering", "no") // Proxies must not collect events.
-	server.BeginAnswer(s.writer, s.request)
-	s.status = http.StatusOK
-	s.writer.WriteHeader(s.status)
+	server.BeginAnswer(s.Writer, s.Request)
+	s.Writer.WriteHeader(http.StatusOK)
 }
 
 // begin sends the header, if that was not sent yet, and what is held.
@@ -287,15 +286,15 @@ func (s *eventWriter) write(text string) { _, _ = s.out.WriteString(text) }
 
 // send sends what is written.
 func (s *eventWriter) send(write func()) error {
-	server.BeginAnswer(s.writer, s.request)
+	server.BeginAnswer(s.Writer, s.Request)
 	write()
 	if err := s.out.Flush(); err != nil {
 		return err
 	}
-	if err := http.NewResponseController(s.writer).Flush(); err != nil {
+	if err := http.NewResponseController(s.Writer).Flush(); err != nil {
 		return err
 	}
 	// Until the next event there is nothing to write.
-	server.BeginCall(s.writer, s.request)
+	server.BeginCall(s.Writer, s.Request)
 	return nil
 }

@@ -74,8 +74,3 @@ func (m Metrics) Observe(function, code string, took time.Duration) {
 	m.metrics.calls.WithLabelValues(m.door, function, code).Inc()
 	m.metrics.duration.WithLabelValues(m.door, function).Observe(took.Seconds())
 }
-
-// CountRefusal counts a call that was refused for a limit.
-func (m Metrics) CountRefusal(refusal *limits.Error) {
-	m.metrics.refused.WithLabelValues(m.door, refusal.Limit).Inc()
-}
