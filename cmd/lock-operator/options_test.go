@@ -203,20 +203,3 @@ func TestTheDeployedFacadeInsistsOnTLSAndTokensOfItsOwn(t *testing.T) {
 		t.Errorf("callers are authenticated by %s for %s", settings.facadeAuth.mode, settings.facadeAuth.audiences)
 	}
 }
-
-// The table of flags is what operators size replicas by.
-func TestFlagsOfTheFacadesServerAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var bounds facadeServerOptions
-	flags := flag.NewFlagSet("lock-operator", flag.ContinueOnError)
-	bounds.bindFlags(flags)
-	flags.VisitAll(func(bound *flag.Flag) {
-		row := "| `--" + bound.Name + "` | `" + bound.DefValue + "` |"
-		if bound.DefValue != "" && !strings.Contains(string(page), row) {
-			t.Errorf("docs/operations.md has no row %s", row)
-		}
-	})
-}
