@@ -159,7 +159,7 @@ func (o *acquireOptions) explain(ctx context.Context, key string, err error) err
 	}
 	if apierrors.IsNotFound(err) && !o.UsesFacade() {
 		if cluster, failed := o.Cluster(); failed == nil {
-			return cmp.Or(checkNamespace(ctx, cluster, o.Namespace()), err)
+			return cmp.Or(checkNamespace(ctx, o.Session, cluster, o.Namespace()), err)
 		}
 	}
 	return err

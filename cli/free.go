@@ -203,7 +203,7 @@ func (o *freeOptions) held(ctx context.Context, cluster client.Client, named loc
 	err := cluster.Get(ctx, client.ObjectKey{Namespace: named.Namespace, Name: named.Key.ObjectName()}, found)
 	switch {
 	case apierrors.IsNotFound(err):
-		if err := checkNamespace(ctx, cluster, named.Namespace); err != nil {
+		if err := checkNamespace(ctx, o.Session, cluster, named.Namespace); err != nil {
 			return nil, err
 		}
 		notHeld := failure.From(o.explain(key, lock.ErrNotHeld))
@@ -345,7 +345,7 @@ func (o *freeOptions) explain(key string, err error) error {
 		return failure.New(failure.Failed, fmt.Sprintf("%s was not freed: %v", key, err), "try again")
 	case errors.Is(err, freeing.ErrKept):
 		return failure.New(failure.Failed, fmt.Sprintf("%s: %v", key, err),
-			"the operator ends the lock at its expiry all the same; see the object: kubectl get locks.forrst.dev "+v1alpha1.FullKeyOf(key).ObjectName()+" -o yaml")
+			"the operator ends the lock at its expiry all the same; see the object: "+o.Kubectl("get", "locks.forrst.dev", v1alpha1.FullKeyOf(key).ObjectName(), "-n", o.Namespace(), "-o", "yaml"))
 	case apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld):
 		return failure.New(failure.Refused, err.Error(), "ask the holder to release it, or wait: "+o.Command("wait", key),
 			"have the cluster role lock-operator-admin bound in the namespace: it has the verb force-release")

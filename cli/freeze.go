@@ -154,7 +154,7 @@ func (o *freezeOptions) explain(namespace string, err error) error {
 	switch {
 	case strings.Contains(text, "are not enforced in namespace"):
 		return failure.New(failure.Refused, fmt.Sprintf("namespace %s has not opted in to guards, so a freeze would have no effect", namespace),
-			fmt.Sprintf("have it labelled: kubectl label namespace %s %s=%s", namespace, v1alpha1.GuardsLabel, v1alpha1.GuardsEnabled))
+			"have it labelled: "+o.Kubectl("label", "namespace", namespace, v1alpha1.GuardsLabel+"="+v1alpha1.GuardsEnabled))
 	case strings.Contains(text, "are not enforced"):
 		return failure.New(failure.Refused, "guards are not installed in this cluster, so a freeze would have no effect",
 			"have the component config/guards of lock-operator installed",

@@ -204,7 +204,7 @@ func (l *list) runCluster(ctx context.Context) error {
 	rows := l.rows(all)
 	l.waiting = <-waiting
 	if len(rows) == 0 {
-		if err := checkNamespace(ctx, cluster, l.namespace); err != nil {
+		if err := checkNamespace(ctx, l.Session, cluster, l.namespace); err != nil {
 			return err
 		}
 	}

@@ -149,7 +149,7 @@ func getNamed(ctx context.Context, s *session.Session, cluster client.Client, na
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
-	if err := checkNamespace(ctx, cluster, name.Namespace); err != nil {
+	if err := checkNamespace(ctx, s, cluster, name.Namespace); err != nil {
 		return err
 	}
 	return failure.New(failure.Usage, fmt.Sprintf("there is no %s %s in namespace %s", kind, name.Name, name.Namespace),
@@ -187,12 +187,12 @@ func checkKey(ctx context.Context, s *session.Session, key string) error {
 
 // checkNamespace reports a namespace that does not exist. It is asked for where nothing was found in one. A user
 // who may not read namespaces is not told.
-func checkNamespace(ctx context.Context, cluster client.Client, namespace string) error {
+func checkNamespace(ctx context.Context, s *session.Session, cluster client.Client, namespace string) error {
 	if namespace == "" {
 		return nil
 	}
 	if err := cluster.Get(ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{}); apierrors.IsNotFound(err) {
-		return failure.New(failure.Usage, fmt.Sprintf("namespace %s does not exist", namespace), "see the namespaces: kubectl get namespaces")
+		return failure.New(failure.Usage, fmt.Sprintf("namespace %s does not exist", namespace), "see the namespaces: "+s.Kubectl("get", "namespaces"))
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func (o *thawOptions) run(ctx context.Context, args []string) error {
 	err = cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.FullKeyOf(o.key).ObjectName()}, freeze)
 	switch {
 	case apierrors.IsNotFound(err):
-		if err := checkNamespace(ctx, cluster, namespace); err != nil {
+		if err := checkNamespace(ctx, o.Session, cluster, namespace); err != nil {
 			return err
 		}
 		return notFrozen

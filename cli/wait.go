@@ -107,7 +107,7 @@ func (w *wait) explainFree(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := checkNamespace(ctx, cluster, w.namespace); err != nil {
+	if err := checkNamespace(ctx, w.Session, cluster, w.namespace); err != nil {
 		return err
 	}
 	if !w.wasHeld {

@@ -76,7 +76,7 @@ func (w *who) run(ctx context.Context, key string) error {
 		return err
 	}
 	facts.HasProof = w.hasProof(facts)
-	return describe.Printer{Times: w.Times(), Width: w.Terminal().Width, Command: w.Command}.Print(w.Out, facts)
+	return describe.Printer{Times: w.Times(), Width: w.Terminal().Width, Command: w.Command, Kubectl: w.Kubectl}.Print(w.Out, facts)
 }
 
 // hasProof reports whether the owner token of the grant is where acquire keeps it.
@@ -111,7 +111,7 @@ func (w *who) gather(ctx context.Context, namespace string, key v1alpha1.FullKey
 	}
 	facts, err := gatherer.Gather(ctx, namespace, key)
 	if err == nil && facts.Lock == nil && facts.Job == nil {
-		err = checkNamespace(ctx, cluster, namespace)
+		err = checkNamespace(ctx, w.Session, cluster, namespace)
 	}
 	return facts, err
 }

@@ -21,7 +21,10 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/cli/tokenfile"
+	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/locktest"
+	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/golden"
 )
 
@@ -312,5 +315,45 @@ func TestProposesReleaseOnlyWithTheOwnerToken(t *testing.T) {
 		if got := run(t, options, "who", "deploy", "-n", "payments"); !strings.Contains(got.out, test.want) {
 			t.Errorf("with %s, %q is missing in:\n%s", test.owner, test.want, got)
 		}
+	}
+}
+
+// A command of kubectl itself needs the flags that lead to the cluster as much as one of kubectl lock; a façade is none of kubectl's.
+func TestCommandsOfKubectlHaveTheFlags(t *testing.T) {
+	flags := []string{"--context", "staging", "--as", "carol", "--as-group", "ops", "--cluster", "b", "--user", "it's me"}
+	const want = ` --context staging --cluster b --user 'it'\''s me' --as carol --as-group ops`
+	for _, test := range []struct {
+		name    string
+		objects []client.Object
+		args    []string
+		least   int
+	}{
+		{"a dead node", justDeleted(onNode(blockedJob(), node("node-7", corev1.ConditionUnknown))), []string{"who", "billing:report", "-n", "payments"}, 4},
+		{"a paused Job", []client.Object{pausedJob()}, []string{"who", "job/month-end", "-n", "payments"}, 2},
+		{"no namespace", []client.Object{}, []string{"who", "k", "-n", "missing"}, 1},
+	} {
+		got := run(t, session.Options{Cluster: as("carol@example.com", everything, fakeCluster(test.objects...))}, append(test.args, flags...)...)
+		commands := 0
+		for line := range strings.Lines(got.out + got.errOut) {
+			if _, command, isOne := strings.Cut(line, "kubectl "); isOne && !strings.HasPrefix(command, "lock ") {
+				commands++
+				if !strings.Contains(line, want) {
+					t.Errorf("%s: without the flags: %s", test.name, line)
+				}
+			}
+		}
+		if commands < test.least {
+			t.Errorf("%s: %d commands of kubectl in\n%s", test.name, commands, got)
+		}
+	}
+
+	backend := locktest.New()
+	reference := &v1alpha1.HolderReference{APIVersion: "v1", Kind: "Pod", Name: "worker-0", UID: "worker-0"}
+	if _, err := backend.Acquire(t.Context(), "payments", lock.Request{Acquisition: rules.Acquisition{Key: "k", Owner: "o", TTL: time.Hour, HolderRef: reference}}); err != nil {
+		t.Fatal(err)
+	}
+	got := run(t, session.Options{Locks: backend}, "who", "k", "-n", "payments", "--server", "https://facade", "--certificate-authority", "ca.crt")
+	if !strings.Contains(got.out, "kubectl describe pod worker-0 -n payments\n") {
+		t.Error(got)
 	}
 }

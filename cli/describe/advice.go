@@ -7,7 +7,6 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/freezing"
 	"forrst.dev/lock-operator/cli/locks"
-	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/lock/jobs"
 )
 
@@ -19,14 +18,11 @@ func (p *page) do(what, command string) {
 
 // kubectl is a command of kubectl for an object of the namespace.
 func (p *page) kubectl(verb, kind, name string, more ...string) string {
-	words := []string{"kubectl", verb, session.Quote(kind), session.Quote(name)}
+	words := []string{verb, kind, name}
 	if p.Namespace != "" {
-		words = append(words, "-n", session.Quote(p.Namespace))
+		words = append(words, "-n", p.Namespace)
 	}
-	for _, word := range more {
-		words = append(words, session.Quote(word))
-	}
-	return strings.Join(words, " ")
+	return p.Kubectl(append(words, more...)...)
 }
 
 // suspend is the command of kubectl that pauses a Job under a lock, or has it wait again.
@@ -127,7 +123,7 @@ func (p *page) adviceOnPods() {
 	for _, pod := range p.overdue(p.Times.Now) {
 		p.do("See why Pod "+pod.Name+" does not end", p.kubectl("describe", "pod", pod.Name))
 		if node := pod.Spec.NodeName; node != "" {
-			p.uncut("      ", "kubectl get node "+session.Quote(node))
+			p.uncut("      ", p.Kubectl("get", "node", node))
 		}
 		p.line("  ", "If its node is dead: see that the machine is off, since Kubernetes does not ask it,")
 		p.do("and then remove the Pod", p.kubectl("delete", "pod", pod.Name, "--force", "--grace-period", "0"))

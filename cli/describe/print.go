@@ -26,8 +26,8 @@ type Printer struct {
 	Times human.Times
 	// Width is the width of the terminal, in columns. Zero means any.
 	Width int
-	// Command returns a command for the user to type.
-	Command func(args ...string) string
+	// Command returns a command of kubectl lock for the user to type, and Kubectl one of kubectl itself.
+	Command, Kubectl func(args ...string) string
 }
 
 // labelWidth is the width of the names of fields.

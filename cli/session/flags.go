@@ -98,18 +98,58 @@ func (s *Session) Command(args ...string) string {
 	for _, arg := range before {
 		words = append(words, Quote(arg))
 	}
-	for _, flag := range []struct{ name, value string }{
-		{"-n", *s.config.Namespace}, {"--context", *s.config.Context}, {"--kubeconfig", *s.config.KubeConfig},
-		{"--as", *s.config.Impersonate}, {"--server", s.server}, {"--token-file", s.tokenFile},
-	} {
-		if flag.value != "" {
-			words = append(words, flag.name, Quote(flag.value))
-		}
-	}
+	words = append(words, flagsOf("-n", *s.config.Namespace)...)
+	words = append(words, s.connection()...)
+	words = append(words, flagsOf("--server", s.server)...)
+	words = append(words, flagsOf("--token-file", s.tokenFile)...)
 	for _, arg := range after {
 		words = append(words, Quote(arg))
 	}
 	return strings.Join(words, " ")
+}
+
+// Kubectl is [Session.Command] for a command of kubectl itself, whose arguments have the namespace if it is needed. A façade
+// and its authority are none of kubectl's.
+func (s *Session) Kubectl(args ...string) string {
+	words := []string{"kubectl"}
+	for _, arg := range args {
+		words = append(words, Quote(arg))
+	}
+	if !s.UsesFacade() {
+		words = append(words, s.connection()...)
+	}
+	return strings.Join(words, " ")
+}
+
+// connection returns the flags that say which cluster is asked as whom, but no secret.
+func (s *Session) connection() (words []string) {
+	for _, flag := range []struct {
+		name   string
+		values []string
+	}{
+		{"--context", []string{*s.config.Context}}, {"--kubeconfig", []string{*s.config.KubeConfig}},
+		{"--cluster", []string{*s.config.ClusterName}}, {"--user", []string{*s.config.AuthInfoName}},
+		{"--as", []string{*s.config.Impersonate}}, {"--as-uid", []string{*s.config.ImpersonateUID}},
+		{"--as-group", *s.config.ImpersonateGroup}, {"--as-user-extra", *s.config.ImpersonateUserExtra},
+		{"--client-certificate", []string{*s.config.CertFile}}, {"--client-key", []string{*s.config.KeyFile}},
+		{"--certificate-authority", []string{*s.config.CAFile}}, {"--tls-server-name", []string{*s.config.TLSServerName}},
+	} {
+		words = append(words, flagsOf(flag.name, flag.values...)...)
+	}
+	if *s.config.Insecure {
+		words = append(words, "--insecure-skip-tls-verify")
+	}
+	return words
+}
+
+// flagsOf returns a flag once for each value that is not empty.
+func flagsOf(name string, values ...string) (words []string) {
+	for _, value := range values {
+		if value != "" {
+			words = append(words, name, Quote(value))
+		}
+	}
+	return words
 }
 
 var plainWord = regexp.MustCompile(`^[-A-Za-z0-9_./:=@,+%]+$`)
