@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/failure"
+	"forrst.dev/lock-operator/cli/locks"
+	"forrst.dev/lock-operator/cli/session"
 )
 
 // oneKey says what is wrong with the arguments of a command of one KEY.
@@ -30,6 +33,22 @@ func newKey(command *cobra.Command, args []string) error {
 		return failure.Usagef("the KEY %v", err)
 	}
 	return nil
+}
+
+// refusedKey says why no lock is acquired under a key that is not held, and what was meant; nil for a key that a new lock may
+// have. To call the key free would have two callers work at a time: it looks like the key that the other one has locked.
+func refusedKey(ctx context.Context, s *session.Session, named locks.ID) error {
+	err := v1alpha1.ValidateKey(named.Key.Bare())
+	if err == nil {
+		return nil
+	}
+	refused := failure.Usagef("the KEY %v", err)
+	if !s.UsesFacade() {
+		if cluster, err := s.Cluster(); err == nil {
+			refused.Do = whereElse(ctx, s, cluster, named)
+		}
+	}
+	return refused
 }
 
 // noArgs refuses arguments.

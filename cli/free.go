@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -168,6 +169,9 @@ func (o *freeOptions) runFacade(ctx context.Context, key string) error {
 	fullKey := named.key
 	key = fullKey.Bare()
 	shown, err := backend.Get(ctx, namespace, fullKey)
+	if errors.Is(err, lock.ErrNotHeld) {
+		err = cmp.Or(refusedKey(ctx, o.Session, locks.ID{Namespace: namespace, Key: fullKey}), err)
+	}
 	if err != nil {
 		return o.explain(key, err)
 	}
@@ -188,7 +192,7 @@ func (o *freeOptions) runFacade(ctx context.Context, key string) error {
 	err = lock.NewClient(backend, namespace).ForceRelease(ctx, key, o.reason, lock.WithFencingToken(token))
 	switch {
 	case errors.Is(err, lock.ErrNotHeld): // Another grant may hold the lock; a façade does not tell.
-		return failure.New(failure.NotHeld, fmt.Sprintf("the grant of %s that was shown has ended meanwhile; nothing was done", key),
+		return failure.New(failure.NotHeld, fmt.Sprintf("the grant of %s that was shown has ended meanwhile; nothing was done", terminal.Visible(key)),
 			"see who holds it now: "+o.Command("who", key))
 	case err != nil:
 		return o.explain(key, err)
@@ -206,6 +210,9 @@ func (o *freeOptions) held(ctx context.Context, cluster client.Client, named loc
 		if err := checkNamespace(ctx, o.Session, cluster, named.Namespace); err != nil {
 			return nil, err
 		}
+		if err := refusedKey(ctx, o.Session, named); err != nil {
+			return nil, err
+		}
 		notHeld := failure.From(o.explain(key, lock.ErrNotHeld))
 		notHeld.Do = append(whereElse(ctx, o.Session, cluster, named), notHeld.Do...)
 		return nil, notHeld
@@ -218,7 +225,7 @@ func (o *freeOptions) held(ctx context.Context, cluster client.Client, named loc
 }
 
 // keyOf returns the KEY of a lock for people to read.
-func keyOf(held *v1alpha1.Lock) string { return terminal.Clean(held.Spec.FullKey().Bare()) }
+func keyOf(held *v1alpha1.Lock) string { return terminal.Visible(held.Spec.FullKey().Bare()) }
 
 // loser is who loses a lock: the object that it is held for, such as Job/nightly, or else the user.
 func loser(held *v1alpha1.Lock) string {
@@ -334,17 +341,18 @@ func (o *freeOptions) tell(held *v1alpha1.Lock, isOwn bool) {
 }
 
 func (o *freeOptions) explain(key string, err error) error {
+	shown := terminal.Visible(key)
 	switch {
 	case errors.Is(err, lock.ErrExpired):
-		return failure.New(failure.NotHeld, fmt.Sprintf("%s has expired; the next caller can take it, and there is nothing to free", key))
+		return failure.New(failure.NotHeld, fmt.Sprintf("%s has expired; the next caller can take it, and there is nothing to free", shown))
 	case errors.Is(err, lock.ErrNotHeld), errors.Is(err, freeing.ErrGone):
-		return failure.New(failure.NotHeld, fmt.Sprintf("%s is not held", key), "see the locks that are held: "+o.Command("list"))
+		return failure.New(failure.NotHeld, fmt.Sprintf("%s is not held", shown), "see the locks that are held: "+o.Command("list"))
 	case errors.Is(err, freeing.ErrAnotherGrant):
 		return failure.New(failure.NotHeld, err.Error()+"; nothing was done to it", "see who holds it now: "+o.Command("who", key))
 	case errors.Is(err, freeing.ErrBusy):
-		return failure.New(failure.Failed, fmt.Sprintf("%s was not freed: %v", key, err), "try again")
+		return failure.New(failure.Failed, fmt.Sprintf("%s was not freed: %v", shown, err), "try again")
 	case errors.Is(err, freeing.ErrKept):
-		return failure.New(failure.Failed, fmt.Sprintf("%s: %v", key, err),
+		return failure.New(failure.Failed, fmt.Sprintf("%s: %v", shown, err),
 			"the operator ends the lock at its expiry all the same; see the object: "+o.Kubectl("get", "locks.forrst.dev", v1alpha1.FullKeyOf(key).ObjectName(), "-n", o.Namespace(), "-o", "yaml"))
 	case apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld):
 		return failure.New(failure.Refused, err.Error(), "ask the holder to release it, or wait: "+o.Command("wait", key),

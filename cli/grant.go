@@ -15,6 +15,7 @@ import (
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/locks"
 	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/cli/terminal"
 	"forrst.dev/lock-operator/cli/tokenfile"
 	"forrst.dev/lock-operator/lock"
 )
@@ -99,11 +100,15 @@ func shown(proof tokenfile.Proof) lock.Proof {
 
 // noProof says what to do where there is no owner token, as of a lock that acquire has not taken.
 func (o *grantOptions) noProof(ctx context.Context, key string, place tokenfile.Place) error {
-	what, elsewhere := fmt.Sprintf("there is no owner token of %s: no file %s", key, place), "if the owner token is elsewhere, name the file by --owner-file"
-	if !o.isMine(ctx, key) {
-		return failure.New(failure.NotHeld, what, "take the lock first: "+o.Command("acquire", key), elsewhere)
+	shown := terminal.Visible(key)
+	what, elsewhere := fmt.Sprintf("there is no owner token of %s: no file %s", shown, place), "if the owner token is elsewhere, name the file by --owner-file"
+	if o.isMine(ctx, key) {
+		return failure.New(failure.NotHeld, "you hold "+shown+", and "+what, "stop the program that holds it, or end the lock under it: "+o.Command("free", key), elsewhere)
 	}
-	return failure.New(failure.NotHeld, "you hold "+key+", and "+what, "stop the program that holds it, or end the lock under it: "+o.Command("free", key), elsewhere)
+	if err := v1alpha1.ValidateKey(key); err != nil {
+		return failure.New(failure.NotHeld, fmt.Sprintf("%s; the KEY %v", what, err), elsewhere)
+	}
+	return failure.New(failure.NotHeld, what, "take the lock first: "+o.Command("acquire", key), elsewhere)
 }
 
 // isMine reports whether the user is known to hold the lock. A façade does not tell.
@@ -138,7 +143,7 @@ func lost(key v1alpha1.FullKey, err error) error {
 	case errors.Is(err, lock.ErrOwnerMismatch), errors.Is(err, lock.ErrTakenOver):
 		why = "another holder has it"
 	}
-	return failure.New(failure.NotHeld, fmt.Sprintf("you do not hold %s any more: %s", key.Bare(), why), "stop what you do under it: another holder may have begun")
+	return failure.New(failure.NotHeld, fmt.Sprintf("you do not hold %s any more: %s", terminal.Visible(key.Bare()), why), "stop what you do under it: another holder may have begun")
 }
 
 // grantOutput is what -o json prints. It never has the owner token.
@@ -171,7 +176,7 @@ func (o *grantOptions) print(done string, key v1alpha1.FullKey, info lock.Info, 
 		}
 		return o.printJSON(output)
 	}
-	fmt.Fprintf(o.Out, "%s %s, fencing token %d; it ends %s unless it is renewed or released\n", key.Bare(), done, info.FencingToken, o.Times().In(info.ExpireTime))
+	fmt.Fprintf(o.Out, "%s %s, fencing token %d; it ends %s unless it is renewed or released\n", terminal.Visible(key.Bare()), done, info.FencingToken, o.Times().In(info.ExpireTime))
 	return nil
 }
 

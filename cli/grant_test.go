@@ -223,6 +223,55 @@ func TestALockUnderAnInvisibleKeyIsOnlyKept(t *testing.T) {
 	}
 }
 
+// A key that looks like a held one is not called free: the caller would work at the same time as the holder.
+func TestAnInvisibleKeyIsNotFree(t *testing.T) {
+	for key, want := range map[string]string{
+		"deploy\u200b": "must not contain invisible characters: character 7 is U+200B", "\ufeffdeploy": "must not contain invisible characters: character 1 is U+FEFF",
+		"deploy ": "must not begin or end with white space: character 7 is U+0020",
+	} {
+		for name, options := range map[string]session.Options{
+			"directly": {Cluster: as("carol@example.com", everything, fakeCluster(payments()...))}, "through a façade": {Locks: locktest.New()},
+		} {
+			for _, args := range [][]string{{"wait", key}, {"wait", key, "--for", "held"}, {"who", key}, {"free", key, "--reason", "it hangs", "--yes"}} {
+				got := run(t, options, append(args, "-n", "payments")...)
+				if got.status != int(failure.Usage) || !strings.Contains(got.errOut, "the KEY "+want) || got.out != "" {
+					t.Errorf("%s, %q: status %d: %s", name, args, got.status, got)
+				}
+				if name == "directly" && !strings.Contains(got.errOut, "did you mean deploy?") {
+					t.Errorf("%q: no hint: %s", args, got)
+				}
+			}
+			got := run(t, options, "release", key, "-n", "payments", "--owner-file", filepath.Join(t.TempDir(), "none"))
+			if got.status != int(failure.NotHeld) || !strings.Contains(got.errOut, "the KEY "+want) || strings.Contains(got.errOut, "acquire") {
+				t.Errorf("%s, release %q: status %d: %s", name, key, got.status, got)
+			}
+		}
+	}
+}
+
+// What is printed of an old key names it: a shell reads the same key from a command.
+func TestWritesAnInvisibleKeySoThatItShows(t *testing.T) {
+	const key = "it's\u200b"
+	ended := func(spec *v1alpha1.LockSpec) { spec.ExpireTime = new(v1alpha1.NewTimestamp(now.Add(-time.Second))) }
+	for _, test := range []struct {
+		args   []string
+		change func(*v1alpha1.LockSpec)
+		want   string
+	}{
+		{[]string{"wait", key, "--for", "held"}, nil, `it's\u200b is held`},
+		{[]string{"free", key, "--reason", "it hangs", "--yes"}, nil, `it's\u200b taken from`},
+		{[]string{"free", key, "--reason", "it hangs", "--yes"}, ended, `it's\u200b has expired`},
+		{[]string{"who", key}, nil, `kubectl lock wait $'it\'s\342\200\213' --for free`},
+		{[]string{"who", key}, ended, `No new lock may have this KEY: it must not contain invisible characters: character 5 is U+200B.`},
+		{[]string{"release", key, "--owner-file", "/nonexistent/token"}, nil, `there is no owner token of it's\u200b`},
+	} {
+		got := run(t, session.Options{Cluster: as("carol@example.com", everything, fakeCluster(heldLock("payments", key, test.change)))}, append(test.args, "-n", "payments")...)
+		if !strings.Contains(got.out+got.errOut, test.want) || strings.Contains(got.out+got.errOut, "\u200b") || strings.Contains(got.out, "acquire") {
+			t.Errorf("%q: %s", test.args, got)
+		}
+	}
+}
+
 func TestTellsThatTheServiceIsAway(t *testing.T) {
 	hand := newHand(t)
 	hand.run("acquire", "k")

@@ -8,6 +8,7 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/cli/terminal"
 )
 
 // releaseOptions are the options of one "release".
@@ -66,7 +67,7 @@ func (o *releaseOptions) run(ctx context.Context, key string) error {
 	case "name":
 		fmt.Fprintf(o.Out, "lock.%s/%s\n", v1alpha1.GroupVersion.Group, fullKey.ObjectName())
 	default:
-		fmt.Fprintf(o.Out, "%s released\n", fullKey.Bare())
+		fmt.Fprintf(o.Out, "%s released\n", terminal.Visible(fullKey.Bare()))
 	}
 	return nil
 }

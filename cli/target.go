@@ -90,7 +90,7 @@ func whereElse(ctx context.Context, s *session.Session, cluster client.Client, n
 		hints = append(hints, "it is held in namespace "+strings.Join(namespaces, ", "))
 	}
 	if keys, _ := locks.HeldNearby(ctx, cluster, named, s.Now()); len(keys) > 0 {
-		hints = append(hints, "did you mean "+terminal.Clean(strings.Join(keys, ", or "))+"?")
+		hints = append(hints, "did you mean "+terminal.Visible(strings.Join(keys, ", or "))+"?")
 	}
 	return hints
 }
@@ -140,7 +140,7 @@ func targetOfPod(ctx context.Context, s *session.Session, cluster client.WithWat
 	case 1:
 		return target{key: v1alpha1.FullKeyOf(keys[0])}, nil
 	}
-	return target{}, failure.New(failure.Usage, fmt.Sprintf("Pod %s holds several locks: %s", name.Name, strings.Join(keys, ", ")), "name one of them by its KEY")
+	return target{}, failure.New(failure.Usage, fmt.Sprintf("Pod %s holds several locks: %s", name.Name, terminal.Visible(strings.Join(keys, ", "))), "name one of them by its KEY")
 }
 
 // getNamed reads an object that the user has named.

@@ -84,7 +84,7 @@ func (w *wait) run(ctx context.Context, key string) (err error) {
 		return err
 	}
 	go func() { failed <- follow(ctx, states) }()
-	seen, err := w.await(states.changed, failed)
+	seen, err := w.await(ctx, states.changed, failed)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (w *wait) run(ctx context.Context, key string) (err error) {
 			return err
 		}
 	}
-	fmt.Fprintf(w.Out, "%s is %s\n", w.key.Bare(), w.state)
+	fmt.Fprintf(w.Out, "%s is %s\n", terminal.Visible(w.key.Bare()), w.state)
 	return nil
 }
 
@@ -166,7 +166,7 @@ func (w *wait) poll(ctx context.Context, backend lock.Backend, states *lastState
 }
 
 // await returns the lock when it is as it should be; nil if there is none.
-func (w *wait) await(changed <-chan *v1alpha1.Lock, failed <-chan error) (*v1alpha1.Lock, error) {
+func (w *wait) await(ctx context.Context, changed <-chan *v1alpha1.Lock, failed <-chan error) (*v1alpha1.Lock, error) {
 	var overdue, expired <-chan time.Time
 	if w.timeout > 0 {
 		timer := w.Clock.NewTimer(w.timeout)
@@ -189,6 +189,11 @@ func (w *wait) await(changed <-chan *v1alpha1.Lock, failed <-chan error) (*v1alp
 			return nil, w.timedOut(held)
 		case <-expired:
 		case held = <-changed:
+		}
+		if !locks.IsHeld(held, w.Now()) && !w.wasHeld {
+			if err := refusedKey(ctx, w.Session, locks.ID{Namespace: w.namespace, Key: w.key}); err != nil {
+				return nil, err
+			}
 		}
 		if locks.IsHeld(held, w.Now()) == (w.state == "held") {
 			return held, nil
@@ -217,20 +222,21 @@ func (w *wait) await(changed <-chan *v1alpha1.Lock, failed <-chan error) (*v1alp
 // tellWaiting says what is waited for.
 func (w *wait) tellWaiting(held *v1alpha1.Lock) {
 	if held == nil || w.state == "held" {
-		fmt.Fprintf(w.ErrOut, "waiting for %s to be %s\n", terminal.Clean(w.key.Bare()), w.state)
+		fmt.Fprintf(w.ErrOut, "waiting for %s to be %s\n", terminal.Visible(w.key.Bare()), w.state)
 		return
 	}
 	fmt.Fprintf(w.ErrOut, "waiting: %s\n", heldBy(w.Times(), held, false))
 }
 
 func (w *wait) timedOut(held *v1alpha1.Lock) error {
+	key := terminal.Visible(w.key.Bare())
 	if w.state == "held" {
-		return failure.New(failure.NotHeld, fmt.Sprintf("%s was not held within %s", w.key.Bare(), human.For(w.timeout)),
+		return failure.New(failure.NotHeld, fmt.Sprintf("%s was not held within %s", key, human.For(w.timeout)),
 			"see what waits for it: "+w.Command("who", w.key.Bare()))
 	}
-	what := fmt.Sprintf("%s is not known to be free after %s: there was no answer yet", w.key.Bare(), human.For(w.timeout))
+	what := fmt.Sprintf("%s is not known to be free after %s: there was no answer yet", key, human.For(w.timeout))
 	if held != nil {
-		what = fmt.Sprintf("%s is still held after %s, by %s", w.key.Bare(), human.For(w.timeout), locks.HolderOf(held))
+		what = fmt.Sprintf("%s is still held after %s, by %s", key, human.For(w.timeout), locks.HolderOf(held))
 	}
 	return failure.New(failure.Busy, what, "see who holds it, and what you may do: "+w.Command("who", w.key.Bare()), "wait longer, with a longer --timeout")
 }

@@ -75,6 +75,11 @@ func (w *who) run(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
+	if facts.Lock == nil && facts.Job == nil {
+		if err := refusedKey(ctx, w.Session, facts.ID); err != nil {
+			return err
+		}
+	}
 	facts.HasProof = w.hasProof(facts)
 	return describe.Printer{Times: w.Times(), Width: w.Terminal().Width, Command: w.Command, Kubectl: w.Kubectl}.Print(w.Out, facts)
 }

@@ -47,10 +47,14 @@ func (p *page) advice() {
 
 func (p *page) adviceOnFree() {
 	key := p.Key.Bare()
+	refused := v1alpha1.ValidateKey(key)
 	switch {
 	case p.isOfJob(): // To take the lock by hand would only keep the Job waiting.
 		p.adviceOnPods()
 		p.do("See the Job", p.kubectl("describe", "job", p.Job.Name))
+		return
+	case refused != nil:
+		p.line("  ", "No new lock may have this KEY: it %v.", refused)
 		return
 	case p.Rights != nil && !p.Rights.Create:
 		p.line("  ", "You may not acquire it: you lack the right to create locks in namespace %s. Ask an administrator.", p.Namespace)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"forrst.dev/lock-operator/cli/failure"
+	"forrst.dev/lock-operator/cli/terminal"
 )
 
 // newConfigFlags returns kubectl's flags but --server, which names a façade here:
@@ -154,10 +155,32 @@ func flagsOf(name string, values ...string) (words []string) {
 
 var plainWord = regexp.MustCompile(`^[-A-Za-z0-9_./:=@,+%]+$`)
 
-// Quote writes a word so that a POSIX shell reads it as one.
+// Quote writes a word so that a POSIX shell reads it as one. One with hidden characters, which a copy from a terminal loses,
+// has their bytes in octal, for bash and zsh.
 func Quote(word string) string {
 	if plainWord.MatchString(word) {
 		return word
 	}
+	if strings.ContainsFunc(word, terminal.IsHidden) {
+		return "$'" + octal(word) + "'"
+	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// octal escapes a word for the quotation marks of $'...'.
+func octal(word string) string {
+	var escaped strings.Builder
+	for _, char := range word {
+		switch {
+		case char == '\\' || char == '\'':
+			escaped.WriteString(`\` + string(char))
+		case terminal.IsHidden(char):
+			for _, octet := range []byte(string(char)) {
+				fmt.Fprintf(&escaped, `\%03o`, octet)
+			}
+		default:
+			escaped.WriteRune(char)
+		}
+	}
+	return escaped.String()
 }

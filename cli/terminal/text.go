@@ -1,10 +1,14 @@
 package terminal
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/width"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
 // ellipsis stands for what was cut off.
@@ -23,6 +27,29 @@ func Clean(text string) string {
 			return unicode.ReplacementChar
 		}
 	}, text)
+}
+
+// IsHidden reports whether a terminal shows nothing, or something else, for the character.
+func IsHidden(char rune) bool {
+	return !unicode.IsPrint(char) || v1alpha1.ValidateKey("."+string(char)+".") != nil
+}
+
+// Visible writes the hidden characters of a text, and white space at its ends, as \u200b: two keys that differ must not
+// look alike.
+func Visible(text string) string {
+	var visible strings.Builder
+	for index, char := range text {
+		isEnd := index == 0 || index+utf8.RuneLen(char) >= len(text)
+		switch {
+		case !IsHidden(char) && !(isEnd && unicode.IsSpace(char)):
+			visible.WriteRune(char)
+		case char > 0xffff:
+			fmt.Fprintf(&visible, `\U%08x`, char)
+		default:
+			fmt.Fprintf(&visible, `\u%04x`, char)
+		}
+	}
+	return visible.String()
 }
 
 // Columns returns how many columns a clean text takes.
