@@ -68,7 +68,7 @@ func (o *thawOptions) run(ctx context.Context, args []string) error {
 			reason = " (" + terminal.Clean(freeze.Spec.Reason) + ")"
 		}
 		return failure.New(failure.Refused, fmt.Sprintf("%s has frozen namespace %s%s; that ends %s", terminal.Clean(freeze.Spec.Holder), namespace, reason, o.Times().In(locks.RowOf(freeze).Expires)),
-			"ask that user to thaw it", "end it by force: kubectl lock free "+session.Quote(o.key)+" -n "+namespace+" --reason ...")
+			"ask that user to thaw it", "end it by force: "+o.Kubectl("lock", "free", o.key, "-n", namespace, "--reason", "..."))
 	}
 	err = freeing.Order{Shown: freeze}.Carry(ctx, cluster)
 	switch {

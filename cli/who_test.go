@@ -347,6 +347,12 @@ func TestCommandsOfKubectlHaveTheFlags(t *testing.T) {
 		}
 	}
 
+	frozen := heldLock("payments", "freeze", func(spec *v1alpha1.LockSpec) { spec.Guards = []v1alpha1.Guard{{Resource: "services"}} })
+	thaw := run(t, session.Options{Cluster: as("carol@example.com", everything, fakeCluster(frozen))}, append([]string{"thaw", "payments"}, flags...)...)
+	if !strings.Contains(thaw.errOut, "kubectl lock free freeze -n payments --reason ..."+want) {
+		t.Error(thaw)
+	}
+
 	backend := locktest.New()
 	reference := &v1alpha1.HolderReference{APIVersion: "v1", Kind: "Pod", Name: "worker-0", UID: "worker-0"}
 	if _, err := backend.Acquire(t.Context(), "payments", lock.Request{Acquisition: rules.Acquisition{Key: "k", Owner: "o", TTL: time.Hour, HolderRef: reference}}); err != nil {
