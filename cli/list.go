@@ -118,6 +118,9 @@ func (l *list) run(ctx context.Context) error {
 	if orders[l.sortBy] == nil {
 		return failure.Usagef("--sort is %q, and must be one of %s", l.sortBy, strings.Join(slices.Sorted(maps.Keys(orders)), ", "))
 	}
+	if l.expiring < 0 {
+		return failure.Usagef("--expiring is %s, and must not be negative", l.expiring)
+	}
 	if err := l.output.complete(); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -137,6 +138,13 @@ func TestListTellsOfAHolderThatHasNotStarted(t *testing.T) {
 	for name, args := range map[string][]string{"list": {"list"}, "top": {"top"}, "by_script": {"list", "-o", "custom-columns=HOLDER:.spec.holderRef.name"}} {
 		got := run(t, session.Options{Cluster: fakeCluster(blockedJob()...)}, append(args, "-n", "payments")...)
 		golden.Check(t, "list/not_started_"+name+".txt", got.String())
+	}
+}
+
+func TestListRefusesANegativeTime(t *testing.T) {
+	got := run(t, session.Options{Cluster: fakeCluster(payments()...)}, "list", "-n", "payments", "--expiring", "-1s")
+	if got.status != int(failure.Usage) || !strings.Contains(got.errOut, "--expiring is -1s, and must not be negative") {
+		t.Errorf("exit status %d: %s", got.status, got)
 	}
 }
 
