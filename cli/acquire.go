@@ -127,19 +127,23 @@ func (o *acquireOptions) run(ctx context.Context, key string) error {
 	return nil
 }
 
-// take takes the lock, or says who holds it and waits. The error is an [*ownHolderError] if the wait would never end.
+// take takes the lock, or says who holds it and waits. The error is an [*ownHolderError] if a wait would never end, be it that
+// the caller does not wait: then it needs no advice to.
 func take(ctx context.Context, s *session.Session, locks *lock.Client, key string, wait time.Duration, options ...lock.Option) (*lock.Held, error) {
 	if err := checkKey(ctx, s, key); err != nil {
 		return nil, err
 	}
 	held, err := locks.TryAcquire(ctx, key, options...)
-	if wait == 0 || !errors.Is(err, lock.ErrHeld) {
+	if !errors.Is(err, lock.ErrHeld) {
 		return held, err
 	}
 	if by, isKnown := errors.AsType[*lock.HeldError](err); isKnown {
 		if own := checkOwnHolder(s, by.Key, currentLock(ctx, s, by)); own != nil {
 			return nil, own
 		}
+	}
+	if wait == 0 {
+		return nil, err
 	}
 	fmt.Fprintf(s.ErrOut, "waiting: %s\n", busy(ctx, s, err))
 	return locks.Acquire(ctx, key, append(options, lock.WithWait(wait))...)

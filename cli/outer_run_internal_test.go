@@ -61,6 +61,12 @@ func TestNoCommandWaitsForItsOwnHolder(t *testing.T) {
 				}
 			})
 		}
+		t.Run("no advice to wait for "+name, func(t *testing.T) {
+			got := run(t, options, "acquire", "backup", "--owner-file", t.TempDir()+"/token")
+			if got.status != int(failure.Busy) || !strings.Contains(got.errOut, test.want) || strings.Contains(got.errOut, "--wait") {
+				t.Errorf("status %d: %s", got.status, got)
+			}
+		})
 		t.Run("run for "+name, func(t *testing.T) {
 			options := options
 			options.Streams = genericiooptions.IOStreams{ErrOut: io.Discard}
