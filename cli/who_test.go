@@ -160,6 +160,17 @@ func refusedJob(name string, since, ago time.Duration) *batchv1.Job {
 	return job
 }
 
+// notRunJob is a Job with the policy fail that was refused its lock; the Job controller has failed it for the same reason.
+func notRunJob() *batchv1.Job {
+	job := waitingJob("nightly", "billing:report", time.Hour)
+	job.Finalizers = nil
+	jobs.AcquireRefused.Decide(job, "The Job was not run, since the cluster refuses it the lock: exceeded quota: locks", metav1.NewTime(now))
+	failed := job.Status.Conditions[0]
+	failed.Type = batchv1.JobFailed
+	job.Status.Conditions = append(job.Status.Conditions, failed)
+	return job
+}
+
 func pausedJob() *batchv1.Job {
 	job := waitingJob("month-end", "billing:report", time.Hour)
 	job.Annotations[v1alpha1.LockPausedAnnotation] = "true"
@@ -262,6 +273,10 @@ func TestWho(t *testing.T) {
 		{"free_while_jobs_are_refused", "carol@example.com", everything, []client.Object{
 			refusedJob("nightly", time.Hour, 3*time.Minute), refusedJob("month-end", 2*time.Hour, 7*time.Minute),
 		}, []string{"billing:report", "-n", "payments"}},
+		{"free_while_a_job_is_not_refused", "carol@example.com", everything, []client.Object{
+			refusedJob("nightly", time.Hour, 3*time.Minute), waitingJob("second", "billing:report", time.Minute),
+		}, []string{"billing:report", "-n", "payments"}},
+		{"a_job_that_was_not_run", "carol@example.com", everything, []client.Object{notRunJob()}, []string{"job/nightly", "-n", "payments"}},
 		{"a_job_that_is_paused", "carol@example.com", nothing, []client.Object{pausedJob()}, []string{"job/month-end", "-n", "payments"}},
 		{"a_job_that_is_paused_while_another_holds", "carol@example.com", everything, append(payments(), append(holdingJob(), pausedJob())...), []string{"job/month-end", "-n", "payments"}},
 		{"my_freeze", "system:serviceaccount:payments:worker", everything, []client.Object{heldLock("payments", "freeze", func(spec *v1alpha1.LockSpec) {

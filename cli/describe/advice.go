@@ -2,6 +2,7 @@ package describe
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -67,8 +68,17 @@ func (p *page) adviceOnFree() {
 			break
 		}
 	}
+	if areAllRefused(p.Waiting) {
+		p.line("  ", "Whoever asks for it now may be refused for the same reason.")
+		return
+	}
 	p.do("Run a command under it", p.Command("run", key, "--", "COMMAND"))
 	p.do("Take it by hand", p.Command("acquire", key))
+}
+
+// areAllRefused reports whether Jobs wait, and each was refused the lock or its start.
+func areAllRefused(waiting []locks.Job) bool {
+	return len(waiting) > 0 && !slices.ContainsFunc(waiting, func(job locks.Job) bool { return job.Refusal == nil })
 }
 
 func (p *page) adviceOnMine() {

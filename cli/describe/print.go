@@ -122,6 +122,9 @@ func (p *page) job() {
 	}
 	if p.isOfJob() {
 		p.line("", "Job %s %s", job.Name, does)
+		if job.NotRun != "" {
+			p.uncut("  ", job.NotRun)
+		}
 		return
 	}
 	p.line("", "No lock %s; Job %s %s:", p.Key.Bare(), job.Name, does)

@@ -28,6 +28,8 @@ type Job struct {
 	Turn jobs.Turn
 	// Refusal is the last refusal of the lock or of the start; nil if there is none.
 	Refusal *jobs.Refusal
+	// NotRun says why the operator has ended the Job without its Pods; empty if it has not.
+	NotRun string
 	// MayHavePods says that Pods of the Job may not have ended. No other Job of the lock is started before they have.
 	MayHavePods bool
 	// QueuesAgain says that a Job without its lock waits for it again once its Pods have ended.
@@ -43,7 +45,7 @@ func JobOf(job *batchv1.Job) *Job {
 	phase := jobs.PhaseOf(job)
 	return &Job{
 		Name: job.Name, UID: job.UID, Phase: phase, Lock: ID{job.Namespace, terms.FullKey()},
-		Turn: jobs.TurnOf(job, terms), Refusal: jobs.RefusalOf(job), MayHavePods: jobs.MayHaveLivePods(job, phase),
+		Turn: jobs.TurnOf(job, terms), Refusal: jobs.RefusalOf(job), NotRun: jobs.NotRun(job), MayHavePods: jobs.MayHaveLivePods(job, phase),
 		QueuesAgain: (phase == jobs.Stopping || phase == jobs.Running) && job.DeletionTimestamp.IsZero(),
 	}
 }

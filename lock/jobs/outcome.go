@@ -41,6 +41,18 @@ func (o Outcome) Decide(job *batchv1.Job, message string, now metav1.Time) {
 	})
 }
 
+// NotRun returns why a Job was not run, as its conditions tell; empty for any other Job.
+func NotRun(job *batchv1.Job) string {
+	for _, condition := range job.Status.Conditions {
+		for _, outcome := range []Outcome{Skipped, Refused, TimedOut, AcquireRefused, StartRefused} {
+			if condition.Status == corev1.ConditionTrue && condition.Reason == outcome.Reason {
+				return condition.Message
+			}
+		}
+	}
+	return ""
+}
+
 // EnsureStartTime gives a Job that is to finish a start time, since the API server refuses
 // finished Jobs without one. The creation time is no later than the end, which another machine's
 // clock stamps.
