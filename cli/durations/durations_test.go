@@ -14,7 +14,7 @@ import (
 func TestParse(t *testing.T) {
 	const day = 24 * time.Hour
 	for text, want := range map[string]time.Duration{
-		"0": 0, "90s": 90 * time.Second, "1.5h": 90 * time.Minute, "1d": day, "1d12h": 36 * time.Hour, "1w": 7 * day, "1w2d": 9 * day, "-1s": -time.Second,
+		"0": 0, "90s": 90 * time.Second, "1.5h": 90 * time.Minute, "1d": day, "1d12h": 36 * time.Hour, "1w": 7 * day, "1w2d": 9 * day, "1y": 365 * day, "-1s": -time.Second,
 	} {
 		if got, err := durations.Parse(text); err != nil || got != want {
 			t.Errorf("%s: got %s, %v", text, got, err)
