@@ -42,11 +42,11 @@ steps=(
 )
 names=""
 chosen=""
-# Tests that every run makes are judged there.
+# Tests and documents that every run judges are judged there.
 changed=""
 if [ $# -gt 1 ]; then
   changed="$(git diff --name-only "$2" HEAD)" || exit
-  changed="$(grep -E '_nightly_test\.go$' <<<"$changed"; grep -v '_test\.go$' <<<"$changed")"
+  changed="$(grep -E '_nightly_test\.go$' <<<"$changed"; grep -vE '(_test\.go|\.md)$' <<<"$changed")"
 fi
 for step in "${steps[@]}"; do
   name="${step%%|*}" about="${step#*|}"
