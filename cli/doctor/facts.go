@@ -114,7 +114,7 @@ func Ask(ctx context.Context, s *session.Session, program string) (*Facts, error
 	info, err := versions.ServerVersion()
 	if err != nil {
 		facts.Kubernetes.Err = err
-		return facts, nil
+		return facts, nil //nolint:nilerr // It is a finding.
 	}
 	facts.Kubernetes.Value = *info
 	var self authenticationv1.SelfSubjectReview

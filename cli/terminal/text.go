@@ -41,7 +41,7 @@ func Visible(text string) string {
 	for index, char := range text {
 		isEnd := index == 0 || index+utf8.RuneLen(char) >= len(text)
 		switch {
-		case !IsHidden(char) && !(isEnd && unicode.IsSpace(char)):
+		case !IsHidden(char) && (!isEnd || !unicode.IsSpace(char)):
 			visible.WriteRune(char)
 		case char > 0xffff:
 			fmt.Fprintf(&visible, `\U%08x`, char)

@@ -32,7 +32,8 @@ func (e *httpError) Error() string { return e.message }
 
 // serveForrst answers one HTTP request with one envelope, whatever is wrong with it.
 func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
-	h.calls.Serve(w, r, &call{Handler: h, response: envelope.NewResponse("")})
+	c := &call{Handler: h, response: envelope.NewResponse("")}
+	h.calls.Serve(w, r, &c.Call, c)
 }
 
 // serveCrossOrigin refuses what a browser sends on behalf of another site's page.

@@ -58,12 +58,12 @@ func (h *Handler) serve(resource resource) http.Handler {
 		c := &call{Handler: h, choose: resource[r.Method]}
 		switch {
 		case len(resource) == 0:
-			h.calls.Refuse(w, r, c, problems.New(problems.NoSuchPath, "There is nothing under this path; "+documentPath+" describes what there is"))
+			h.calls.Refuse(w, r, &c.Call, c, problems.New(problems.NoSuchPath, "There is nothing under this path; "+documentPath+" describes what there is"))
 		case c.choose == nil:
 			w.Header().Set("Allow", resource.allowed())
-			h.calls.Refuse(w, r, c, problems.New(problems.MethodNotAllowed, "The method must be one of "+resource.allowed()))
+			h.calls.Refuse(w, r, &c.Call, c, problems.New(problems.MethodNotAllowed, "The method must be one of "+resource.allowed()))
 		default:
-			h.calls.Serve(w, r, c)
+			h.calls.Serve(w, r, &c.Call, c)
 		}
 	})
 }
@@ -193,7 +193,7 @@ func (c *call) write(status int, contentType string, body []byte) error {
 		header.Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	c.Writer.WriteHeader(status)
-	if _, err := c.Writer.Write(body); err != nil && len(body) > 0 && c.Request.Method != http.MethodHead { //nolint:gosec // It is JSON, and no browser takes it for anything else.
+	if _, err := c.Writer.Write(body); err != nil && len(body) > 0 && c.Request.Method != http.MethodHead {
 		return err
 	}
 	if c.undo == nil {
@@ -227,5 +227,6 @@ func encode(value any) []byte {
 
 // serveCrossOrigin refuses what a browser sends on behalf of another site's page.
 func (h *Handler) serveCrossOrigin(w http.ResponseWriter, r *http.Request) {
-	h.calls.Refuse(w, r, &call{Handler: h}, problems.New(problems.CrossOrigin, "Pages of other origins must not call this service"))
+	c := &call{Handler: h}
+	h.calls.Refuse(w, r, &c.Call, c, problems.New(problems.CrossOrigin, "Pages of other origins must not call this service"))
 }

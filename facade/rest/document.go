@@ -41,12 +41,13 @@ func newDocument(maxTTL, maxWait time.Duration) ([]byte, error) {
 }
 
 func (h *Handler) serveDocument(w http.ResponseWriter, r *http.Request) {
+	c := &call{Handler: h}
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
-		h.calls.Refuse(w, r, &call{Handler: h}, problems.New(problems.MethodNotAllowed, "The method must be one of GET, HEAD"))
+		h.calls.Refuse(w, r, &c.Call, c, problems.New(problems.MethodNotAllowed, "The method must be one of GET, HEAD"))
 	case !accepts(r.Header, jsonType):
-		h.calls.Refuse(w, r, &call{Handler: h}, problems.New(problems.NotAcceptable, "The answer has the type "+jsonType))
+		h.calls.Refuse(w, r, &c.Call, c, problems.New(problems.NotAcceptable, "The answer has the type "+jsonType))
 	default:
 		header := w.Header()
 		header.Set("Content-Type", jsonType)

@@ -36,11 +36,9 @@ type Calls struct {
 	MaxBodyBytes int64
 }
 
-// Protocol is what a door knows of one of its calls: it embeds a [Call]. Its methods are called once each, in this order, by one
+// Protocol is what a door knows of one of its calls, beside the [Call]. Its methods are called once each, in this order, by one
 // goroutine; Read only if the caller is authenticated, and Run only if nothing has gone wrong before.
 type Protocol interface {
-	call() *Call
-
 	// Read reads what the caller asks for, which is told of an error when it has paid for as much as is known.
 	Read() (Asked, error)
 	// Run does it.
@@ -68,8 +66,6 @@ type Call struct {
 	// KeepsBody says that work which outlives the call gives the room of the body back.
 	KeepsBody bool
 }
-
-func (c *Call) call() *Call { return c }
 
 // Asked is what a caller asks for.
 type Asked struct {
@@ -115,9 +111,9 @@ func (e *AuthenticationError) Error() string { return e.Err.Error() }
 // Unwrap implements the interface of [errors.Is].
 func (e *AuthenticationError) Unwrap() error { return e.Err }
 
-// Serve answers a request.
-func (s *Calls) Serve(w http.ResponseWriter, r *http.Request, p Protocol) {
-	c := s.arrive(w, r, p)
+// Serve answers a request, as the call that it fills in.
+func (s *Calls) Serve(w http.ResponseWriter, r *http.Request, c *Call, p Protocol) {
+	s.arrive(w, r, c)
 	defer func() {
 		if c.Body != nil && !c.KeepsBody {
 			c.Body.Forget()
@@ -127,14 +123,13 @@ func (s *Calls) Serve(w http.ResponseWriter, r *http.Request, p Protocol) {
 }
 
 // Refuse answers a request whose caller does not matter with the error.
-func (s *Calls) Refuse(w http.ResponseWriter, r *http.Request, p Protocol, err error) {
-	s.conclude(s.arrive(w, r, p), p, err)
+func (s *Calls) Refuse(w http.ResponseWriter, r *http.Request, c *Call, p Protocol, err error) {
+	s.arrive(w, r, c)
+	s.conclude(c, p, err)
 }
 
-func (s *Calls) arrive(w http.ResponseWriter, r *http.Request, p Protocol) *Call {
-	c := p.call()
+func (s *Calls) arrive(w http.ResponseWriter, r *http.Request, c *Call) {
 	*c = Call{Request: r, Writer: w, Start: s.Clock.Now(), Trace: s.Tracer().Arrive(s.Door, r)}
-	return c
 }
 
 // run is the life of a call until there is an answer.

@@ -75,12 +75,12 @@ func newLimiter(t *testing.T, bounds limits.Limits) *limits.Limiter {
 	return limiter
 }
 
-func newBounded(t *testing.T, maximum, maxPerAddress int) *bounded {
+func newBounded(t *testing.T) *bounded {
 	t.Helper()
 	fake := clocktesting.NewFakeClock(time.Date(2024, 3, 15, 10, 30, 0, 0, time.UTC))
 	inner := &fakeListener{}
 	return &bounded{
-		requests: newRequests(maximum, maxPerAddress, newLimiter(t, limits.Limits{}), fake), t: t, clock: fake,
+		requests: newRequests(100, 100, newLimiter(t, limits.Limits{}), fake), t: t, clock: fake,
 		inner: inner, listener: listener.Limit(inner, listener.Options{Max: 1000}),
 	}
 }

@@ -240,7 +240,7 @@ func TestAStreamOfASharedConnectionIsReset(t *testing.T) {
 }
 
 func TestAStreamThatCannotBeResetEndsWithItsConnection(t *testing.T) {
-	b := newBounded(t, 100, 100)
+	b := newBounded(t)
 	b.maxUnauthenticated = 2
 	shared, resets := b.openProven(honest), &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 	for range 2 {
@@ -270,7 +270,7 @@ func TestAStreamThatCannotBeResetEndsWithItsConnection(t *testing.T) {
 // TestRequestsWithoutACallerTakeNoPlacesOfOthers has requests of both kinds, as many as there may be. Those of callers have the
 // limits of calls from their authentication to the end of their answers, whatever they ask for.
 func TestRequestsWithoutACallerTakeNoPlacesOfOthers(t *testing.T) {
-	b := newBounded(t, 100, 100)
+	b := newBounded(t)
 	b.limiter = newLimiter(t, limits.Limits{InFlight: 6, Shares: 3})
 	b.maxUnauthenticated = 3
 	of := b.open(hostile)
@@ -314,7 +314,7 @@ func TestRequestsWithoutACallerTakeNoPlacesOfOthers(t *testing.T) {
 
 // TestARequestKeepsItsPlaceForAMomentBesideItsEquals lets many clients come back at once.
 func TestARequestKeepsItsPlaceForAMomentBesideItsEquals(t *testing.T) {
-	b := newBounded(t, 100, 100)
+	b := newBounded(t)
 	b.maxUnauthenticated = 2
 	first, second := b.open(honest), b.open("192.0.2.3:1")
 	b.begin(first, nil)
@@ -333,7 +333,7 @@ func TestARequestKeepsItsPlaceForAMomentBesideItsEquals(t *testing.T) {
 
 // TestANetworkWithManyRequestsGivesWay fills the share from two networks, as with many invalid tokens while these are reviewed.
 func TestANetworkWithManyRequestsGivesWay(t *testing.T) {
-	b := newBounded(t, 100, 100)
+	b := newBounded(t)
 	b.maxUnauthenticated, b.maxUnauthenticatedPerNetwork = 8, 4
 	crowd, other := b.open(hostile), b.open("192.0.2.3:1")
 	for range 4 {
@@ -355,7 +355,7 @@ func TestANetworkWithManyRequestsGivesWay(t *testing.T) {
 }
 
 func TestRequestsThatEndSlowlyAreBounded(t *testing.T) {
-	b := newBounded(t, 100, 100)
+	b := newBounded(t)
 	b.maxUnauthenticated = 3
 	begun := 0
 	for range 20 {

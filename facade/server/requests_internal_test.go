@@ -20,7 +20,7 @@ import (
 func TestARequestThatEndsIsNotAuthenticated(t *testing.T) {
 	for name, open := range map[string]func(*bounded, string) *listener.Conn{"by a reset": (*bounded).openProven, "with its connection": (*bounded).open} {
 		t.Run(name, func(t *testing.T) {
-			b := newBounded(t, 100, 100)
+			b := newBounded(t)
 			b.maxUnauthenticated = 1
 			ended := b.begin(open(b, honest), &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()})
 			b.clock.Step(unauthenticatedGrace)
@@ -37,7 +37,7 @@ func TestARequestThatEndsIsNotAuthenticated(t *testing.T) {
 }
 
 func TestARequestThatIsOverIsNotReset(t *testing.T) {
-	b := newBounded(t, 100, 100)
+	b := newBounded(t)
 	resets := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 	begun := b.begin(b.openProven(honest), resets)
 	begun.finish()
@@ -79,7 +79,7 @@ func (b *bounded) serveToken(control *access.Control, token string) (isServed bo
 
 // TestAKnownCallerIsServedWhileAllPlacesAreTaken has requests of unknown callers, whose tokens are reviewed.
 func TestAKnownCallerIsServedWhileAllPlacesAreTaken(t *testing.T) {
-	b := newBounded(t, 100, 100)
+	b := newBounded(t)
 	b.maxUnauthenticated = 2
 	control, err := access.New(access.Options{Access: &oneToken{review: func() {}}})
 	if err != nil {
@@ -110,7 +110,7 @@ func TestAKnownCallerIsServedWhileAllPlacesAreTaken(t *testing.T) {
 
 // TestACallHoldsItsConnection has another connection refused while a caller is served.
 func TestACallHoldsItsConnection(t *testing.T) {
-	b := newBounded(t, 100, 100)
+	b := newBounded(t)
 	b.listener = listener.Limit(b.inner, listener.Options{Max: 1})
 	of := b.open(honest)
 	control, err := access.New(access.Options{Namespace: "locks"})
@@ -149,7 +149,7 @@ func (b *closingBody) Close() error {
 
 func TestBodiesThatAreNotReadAreNotKept(t *testing.T) {
 	for method, isClosedBefore := range map[string]bool{http.MethodGet: true, http.MethodHead: true, http.MethodPost: false} {
-		b := newBounded(t, 100, 100)
+		b := newBounded(t)
 		body := &closingBody{}
 		request := http2Request(t, "/").WithContext(b.contextOf(b.open(honest)))
 		request.Method, request.Body = method, body

@@ -85,7 +85,7 @@ func TestAGrantThatItsCallerHasFoundIsNotClaimed(t *testing.T) {
 			}
 			pass(time.Second)
 			if test.isRenewed {
-				renew(t, former, "a")
+				renew(t, former)
 			}
 			next := start(t, etcd)
 			_, answers := enlist(t, next, identified("a", time.Hour))

@@ -53,7 +53,7 @@ func TestWatchSendsTheLatestState(t *testing.T) {
 			t.Errorf("first %+v, want a free lock", first)
 		}
 		acquire(t, engine, by("a"))
-		renew(t, engine, "a")
+		renew(t, engine)
 		if change := <-changes; change.IsGone || change.Lock.ResourceVersion != etcd.version(name) {
 			t.Errorf("got %+v, want the renewed lock", change)
 		}

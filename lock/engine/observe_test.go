@@ -390,7 +390,7 @@ func TestLateRenewalsAreRecordedAsSuch(t *testing.T) {
 				after = 25 * time.Second
 			}
 			pass(after)
-			renew(t, running, "a")
+			renew(t, running)
 			all := records.All()
 			if last := all[len(all)-1]; last.Event != audit.Renewed || last.IsLate != want {
 				t.Errorf("after %s of 30 s: %+v", after, last)

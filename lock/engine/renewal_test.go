@@ -46,7 +46,7 @@ func TestRenewalsKeepTheAnnotationsOfUsers(t *testing.T) {
 		etcd.annotate("example.com/ticket", "4711")
 		for range 2 {
 			pass(10 * time.Second)
-			renew(t, engine, "a")
+			renew(t, engine)
 		}
 		if diff := cmp.Diff(map[string]string{"example.com/ticket": "4711"}, etcd.annotations()); diff != "" {
 			t.Errorf("annotations (-want +got):\n%s", diff)
@@ -60,7 +60,7 @@ func TestOnlyAManifestKeepsItsFieldManagers(t *testing.T) {
 	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		renew := func(want ...string) {
 			t.Helper()
-			renew(t, engine, "a")
+			renew(t, engine)
 			if diff := cmp.Diff(want, etcd.managers()); diff != "" {
 				t.Errorf("managers (-want +got):\n%s", diff)
 			}
@@ -138,7 +138,7 @@ func TestRenewThroughAnotherReplica(t *testing.T) {
 		if _, err := second.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		renew(t, first, "a")
+		renew(t, first)
 		release(t, second, "a")
 	})
 }
@@ -266,7 +266,7 @@ func TestARenewalReadsTheLockIfTheInformerIsBehind(t *testing.T) {
 		acquire(t, engine, by("a"))
 		etcd.mute(true)
 		for range 2 {
-			renew(t, engine, "a")
+			renew(t, engine)
 		}
 		etcd.mustMake(t, "create", "update", "get", "update")
 	})
@@ -327,7 +327,7 @@ func TestRenewalsMakeNoReads(t *testing.T) {
 			behind.made()
 			for range 200 {
 				pass(lock.RenewalPause(test.ttl, 0))
-				renew(t, engine, "a")
+				renew(t, engine)
 			}
 			if made := behind.made(); !slices.Equal(made, slices.Repeat([]string{"update"}, 200)) {
 				t.Errorf("200 renewals made %d requests: %v", len(made), made)

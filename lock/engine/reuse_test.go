@@ -36,7 +36,7 @@ func TestOwnersOfAFormerHolder(t *testing.T) {
 	bubbles(t, "who releases it to a waiter", func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquire(t, engine, by("a"))
 		etcd.own()
-		renew(t, engine, "a")
+		renew(t, engine)
 		former := etcd.stored(name)
 		answers := queued(t, engine, waiting("b", time.Hour))
 		release(t, engine, "a")

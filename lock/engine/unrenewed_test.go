@@ -105,7 +105,7 @@ func TestReleaseOfAnUnrenewedGrant(t *testing.T) {
 		for title, renewing := range map[string]*engine.Engine{"the same replica": first, "another replica": second} {
 			mustAcquire(t, first, "a", time.Hour)
 			pass(time.Second)
-			renew(t, renewing, "a")
+			renew(t, renewing)
 			if err := first.Release(t.Context(), "default", key, proof); !errors.Is(err, lock.ErrNotHeld) {
 				t.Errorf("renewed through %s: got %v, want ErrNotHeld", title, err)
 			}
@@ -136,7 +136,7 @@ func TestAStepOfTheClockEndsNoGrantThatItsHolderHasRenewed(t *testing.T) {
 		if _, err := etcd.Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		renew(t, second, "a")
+		renew(t, second)
 		var isStepped atomic.Bool
 		etcd.inject(faults{after: func(verb string) error {
 			if verb == "get" && isStepped.CompareAndSwap(false, true) {

@@ -40,7 +40,7 @@ func (b *bench) startReplica(log string, flags ...string) *replica {
 		"--facade-auth=none", "--facade-max-rate-per-caller=0", "--max-locks-per-namespace=0",
 	}, flags...)...)
 	file := must(os.Create(log))
-	defer file.Close() // the process has it
+	defer func() { _ = file.Close() }() // the process has it
 	command.Stderr = file
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	check(command.Start())
@@ -65,8 +65,9 @@ func (r *replica) isReady(ctx context.Context) bool {
 // freeAddress returns a loopback address that nothing listens on.
 func freeAddress(ctx context.Context) string {
 	listener := must(new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0"))
-	defer listener.Close()
-	return listener.Addr().String()
+	address := listener.Addr().String()
+	check(listener.Close())
+	return address
 }
 
 // startReplicas starts so many façades, which share their lines if there are several, and waits until each has met all others.

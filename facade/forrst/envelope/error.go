@@ -84,6 +84,7 @@ func (e *Errors) AddFault(fault strictjson.Fault) { e.Add(problemOf(InvalidArgum
 // envelopeFaults implements [strictjson.Faults] for what is around arguments and options.
 type envelopeFaults Errors
 
+// AddFault implements [strictjson.Faults].
 func (e *envelopeFaults) AddFault(fault strictjson.Fault) {
 	(*Errors)(e).Add(problemOf(InvalidRequest, fault))
 }
