@@ -65,9 +65,8 @@ func (r *replica) isReady(ctx context.Context) bool {
 // freeAddress returns a loopback address that nothing listens on.
 func freeAddress(ctx context.Context) string {
 	listener := must(new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0"))
-	address := listener.Addr().String()
-	check(listener.Close())
-	return address
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
 }
 
 // startReplicas starts so many façades, which share their lines if there are several, and waits until each has met all others.
