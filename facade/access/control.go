@@ -116,13 +116,7 @@ func (c *Control) IsKnown(r *http.Request) bool {
 // single lock. What was not reviewed lately is paid for, see [limits.Permit.Pay]. The error is a [*ForbiddenError], a
 // [*limits.Error], the error of ctx, or matches [lock.ErrUnavailable].
 func (c *Control) Authorize(ctx context.Context, caller *Caller, verb string, single func() v1alpha1.FullKey) error {
-	return c.authorize(ctx, caller, ofCall, verb, resourceOfLocks, nameOf(single))
-}
-
-// AuthorizeStream is [Control.Authorize] for a stream that goes on, and asks again and again. It waits for no turn, and leaves
-// the caller what its acquires and reads may cost.
-func (c *Control) AuthorizeStream(ctx context.Context, caller *Caller, verb string, single func() v1alpha1.FullKey) error {
-	return c.authorize(ctx, caller, ofStream, verb, resourceOfLocks, nameOf(single))
+	return c.authorize(ctx, caller, verb, resourceOfLocks, nameOf(single))
 }
 
 // nameOf returns the name of the object of a lock, which is empty if there is no single one.
@@ -143,7 +137,7 @@ func nameOf(single func() v1alpha1.FullKey) func() string {
 // on behalf of its namespace; without a namespace it needs the right in all of them. The error is
 // as that of [Control.Authorize].
 func (c *Control) AuthorizeFunction(ctx context.Context, caller *Caller, function string) error {
-	return c.authorize(ctx, caller, ofCall, verbCall, resourceOfFunctions, func() string {
+	return c.authorize(ctx, caller, verbCall, resourceOfFunctions, func() string {
 		if len(function) > maxFunctionName {
 			return ""
 		}
@@ -157,18 +151,18 @@ const maxFunctionName = 1024
 // authorize asks for the right to all objects of the resource, and only if the caller lacks it, for
 // that to the named one. An answer about all objects is remembered for every name, so the usual
 // caller costs one review for all its locks.
-func (c *Control) authorize(ctx context.Context, caller *Caller, pay payment, verb, resource string, name func() string) error {
+func (c *Control) authorize(ctx context.Context, caller *Caller, verb, resource string, name func() string) error {
 	if c.access == nil {
 		return nil
 	}
 	right := authorizationv1.ResourceAttributes{
 		Verb: verb, Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: resource, Namespace: caller.Namespace,
 	}
-	err := c.review(ctx, caller, pay, right)
+	err := c.review(ctx, caller, right)
 	refusal := err
 	if errors.Is(err, lock.ErrForbidden) {
 		if right.Name = name(); right.Name != "" {
-			err = c.review(ctx, caller, pay, right)
+			err = c.review(ctx, caller, right)
 		}
 	}
 	switch {
@@ -187,8 +181,8 @@ func (c *Control) authorize(ctx context.Context, caller *Caller, pay payment, ve
 }
 
 // review asks whether the caller has a right.
-func (c *Control) review(ctx context.Context, caller *Caller, pay payment, asked authorizationv1.ResourceAttributes) error {
-	begun, err := c.reviews.begin(ctx, caller, pay, asked)
+func (c *Control) review(ctx context.Context, caller *Caller, asked authorizationv1.ResourceAttributes) error {
+	begun, err := c.reviews.begin(ctx, caller, asked)
 	if err != nil {
 		return err
 	}

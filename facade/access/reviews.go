@@ -9,8 +9,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
-
-	"forrst.dev/lock-operator/facade/limits"
 )
 
 const (
@@ -30,26 +28,24 @@ type rightOf struct {
 	right  right
 }
 
-// payment is how a caller pays for a review: it may name any namespace, and there need not be one.
-type payment func(context.Context, *limits.Permit) error
-
-func ofCall(ctx context.Context, permit *limits.Permit) error { return permit.Pay(ctx) }
-
-func ofStream(ctx context.Context, permit *limits.Permit) error {
-	return permit.Spend(ctx, limits.Upkeep)
-}
-
-// reviews has each review paid for, but for those of a right that was reviewed lately, since [Access] remembers the
-// answer. Calls that need the same right at once have the API server asked once. Tokens of one user that differ count as
+// reviews has each review paid for, since a caller may name any namespace, and there need not be one. Nothing is paid for a
+// right that was reviewed lately, since [Access] remembers the answer, nor for one that the caller had then: each use of it is
+// paid for. Calls that need the same right at once have the API server asked once. Tokens of one user that differ count as
 // one, though [Access] tells them apart: they are paid for with their TokenReviews. It is safe for concurrent use.
 type reviews struct {
 	clock clock.PassiveClock
 
 	mu sync.Mutex
-	// known has until when the answer about a [rightOf] a caller counts as known.
+	// known has the last [known] about each [rightOf] a caller.
 	known *lru.Cache
 	// pending are closed when the review of the right has ended.
 	pending map[rightOf]chan struct{}
+}
+
+// known is the answer to a review, and until when it counts.
+type known struct {
+	until     time.Time
+	isAllowed bool
 }
 
 func newReviews(clock clock.PassiveClock) *reviews {
@@ -67,7 +63,7 @@ type review struct {
 
 // begin returns when the right may be asked about: at once if the answer is known, or when a review that is under way has
 // ended, or when the caller has paid. [review.end] must follow. The error is that of the payment or of ctx.
-func (r *reviews) begin(ctx context.Context, caller *Caller, pay payment, asked right) (review, error) {
+func (r *reviews) begin(ctx context.Context, caller *Caller, asked right) (review, error) {
 	isPaid := false
 	for {
 		begun, pending := r.tryBegin(rightOf{caller.Holder(), asked}, isPaid)
@@ -76,7 +72,7 @@ func (r *reviews) begin(ctx context.Context, caller *Caller, pay payment, asked 
 			return *begun, nil
 		case pending == nil:
 			// Nobody waits for this one meanwhile: those who do may have room at a rate of their own.
-			if err := pay(ctx, caller.Permit); err != nil {
+			if err := caller.Permit.Pay(ctx); err != nil {
 				return review{}, err
 			}
 			isPaid = true
@@ -95,14 +91,15 @@ func (r *reviews) tryBegin(asked rightOf, isPaid bool) (begun *review, pending <
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock.Now()
-	known, _ := r.known.Get(asked)
-	if until, isKnown := known.(time.Time); isKnown && now.Before(until) && until.Sub(now) <= allowedFor {
+	found, _ := r.known.Get(asked)
+	last, _ := found.(known)
+	if now.Before(last.until) && last.until.Sub(now) <= allowedFor {
 		return &review{}, nil
 	}
 	if pending := r.pending[asked]; pending != nil {
 		return nil, pending
 	}
-	if !isPaid {
+	if !isPaid && !last.isAllowed {
 		return nil, nil
 	}
 	// They may be parts of a long request line, which would stay in memory with them.
@@ -123,9 +120,9 @@ func (r *review) end(answer answer) {
 	close(r.isDone)
 	switch answer {
 	case allowed:
-		r.of.known.Add(r.asked, r.start.Add(allowedFor))
+		r.of.known.Add(r.asked, known{r.start.Add(allowedFor), true})
 	case denied:
-		r.of.known.Add(r.asked, r.start.Add(deniedFor))
+		r.of.known.Add(r.asked, known{until: r.start.Add(deniedFor)})
 	default:
 		r.of.known.Remove(r.asked)
 	}

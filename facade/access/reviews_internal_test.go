@@ -127,21 +127,30 @@ func TestNamesOfNamespacesCostABoundedNumberOfReviews(t *testing.T) {
 	}
 }
 
-// The reviews of streams need no room among the calls of their caller, and wait for no turn: a stream that is not reviewed ends.
-func TestStreamsAndCallsHaveReviewsOfTheirOwn(t *testing.T) {
+// Each use of such a right is paid for. Streams that go on ask for theirs every minute, also while their caller is at its rate.
+func TestARightThatTheCallerHadIsReviewedAgainForNothing(t *testing.T) {
 	r := newReviewed(t, func(context.Context, string) error { return nil })
-	for index := range reviewsAtOnce {
-		if err := r.authorize(t.Context(), "alice", fmt.Sprint("first-", index)); err != nil {
-			t.Fatal(err)
+	exhaust := func(names string) {
+		t.Helper()
+		for index := range reviewsAtOnce {
+			if err := r.authorize(t.Context(), "alice", fmt.Sprint(names, index)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	stream := r.caller("alice", "")
-	for index := range 2*reviewsAtOnce + 1 {
-		stream.Namespace = fmt.Sprint("stream-", index)
-		err := r.AuthorizeStream(t.Context(), stream, VerbWatch, nil)
-		if _, isLimit := errors.AsType[*limits.Error](err); isLimit != (index == 2*reviewsAtOnce) || !isLimit && err != nil {
-			t.Fatalf("review %d: %v", index, err)
-		}
+	exhaust("first-")
+	r.clock.Step(allowedFor)
+	exhaust("second-")
+	before := r.access.asked.Load()
+	if err := r.authorize(t.Context(), "alice", "first-0"); err != nil {
+		t.Error(err)
+	}
+	if asked := r.access.asked.Load() - before; asked != 1 {
+		t.Errorf("%d rights were reviewed", asked)
+	}
+	err := r.authorize(t.Context(), "alice", "third")
+	if refused, ok := errors.AsType[*limits.Error](err); !ok || refused.Limit != limits.ErrCallerRate.Limit {
+		t.Errorf("a right that the caller did not have: %v", err)
 	}
 }
 
@@ -149,21 +158,21 @@ func TestARightThatWasReviewedLatelyCostsNothing(t *testing.T) {
 	for namespace, lasts := range map[string]time.Duration{"own": allowedFor, "other": deniedFor} {
 		t.Run(namespace, func(t *testing.T) {
 			r := newReviewed(t, inTheirOwn)
-			paid := 0
+			reviewed := 0
 			ask := func(want int) {
 				t.Helper()
 				for range 2 * reviewsAtOnce {
-					begun, err := r.reviews.begin(t.Context(), &Caller{User: &user.DefaultInfo{Name: "alice"}}, func(context.Context, *limits.Permit) error {
-						paid++
-						return nil
-					}, right{Namespace: namespace})
+					begun, err := r.reviews.begin(t.Context(), &Caller{User: &user.DefaultInfo{Name: "alice"}}, right{Namespace: namespace})
 					if err != nil {
 						t.Fatal(err)
 					}
+					if begun.isDone != nil {
+						reviewed++
+					}
 					begun.end(map[string]answer{"own": allowed, "other": denied}[namespace])
 				}
-				if paid != want {
-					t.Errorf("%d reviews, want %d", paid, want)
+				if reviewed != want {
+					t.Errorf("%d reviews, want %d", reviewed, want)
 				}
 			}
 			ask(1)
@@ -224,36 +233,29 @@ func TestCallsThatNeedTheSameRightAtOnceAskOnce(t *testing.T) {
 // Calls that wait for a review which comes to nothing have their own paid for, too.
 func TestReviewsAfterOneWithoutAnAnswerCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReviewed(t, inTheirOwn)
-		const calls = 10
-		var paid atomic.Int32
-		ended := make(chan error, calls)
 		answer := make(chan struct{})
+		r := newReviewed(t, func(context.Context, string) error {
+			<-answer
+			return errors.New("no answer")
+		})
+		const calls = 10
+		ended := make(chan error, calls)
 		for range calls {
-			go func() {
-				begun, err := r.reviews.begin(t.Context(), &Caller{User: &user.DefaultInfo{Name: "mallory"}}, func(context.Context, *limits.Permit) error {
-					paid.Add(1)
-					return nil
-				}, right{Namespace: "own"})
-				if err == nil {
-					<-answer
-					begun.end(unknown)
-				}
-				ended <- err
-			}()
+			go func() { ended <- r.authorize(t.Context(), "mallory", "own") }()
 		}
 		synctest.Wait()
-		if paid.Load() != 1 {
-			t.Errorf("%d have paid for one review", paid.Load())
-		}
 		close(answer)
 		for range calls {
-			if err := <-ended; err != nil {
+			if err := <-ended; !errors.Is(err, lock.ErrUnavailable) {
 				t.Error(err)
 			}
 		}
-		if paid.Load() != calls {
-			t.Errorf("%d of %d reviews were paid for", paid.Load(), calls)
+		left, permit := 0, r.caller("mallory", "own").Permit
+		for permit.Spend(t.Context(), limits.Work) == nil {
+			left++
+		}
+		if paid := reviewsAtOnce - left; paid != calls {
+			t.Errorf("%d of %d reviews were paid for", paid, calls)
 		}
 	})
 }

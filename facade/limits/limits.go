@@ -43,9 +43,9 @@ type Limits struct {
 // Limiter counts requests and bytes against [Limits]. It is safe for concurrent use.
 type Limiter struct {
 	clock clock.Clock
-	// inFlight are all requests, and work those that are no [Upkeep].
-	inFlight, work, bodies, lists, streams *pool
-	ratePerCaller                          int
+	// arriving are the requests that have not begun, inFlight those that have, and work those of them that are no [Upkeep].
+	arriving, inFlight, work, bodies, lists, streams *pool
+	ratePerCaller                                    int
 
 	mu sync.Mutex
 	// buckets has the rates of callers and namespaces.
@@ -67,10 +67,11 @@ func New(limits Limits, timers clock.Clock) (*Limiter, error) {
 	poolOf := func(whole, minShare int, refusals refusals) *pool {
 		return newPool(whole, cmp.Or(limits.Shares, DefaultShares), minShare, refusals, timers)
 	}
-	requests := poolOf(cmp.Or(limits.InFlight, DefaultMaxInFlight), 1, inFlight)
+	requests := func() *pool { return poolOf(cmp.Or(limits.InFlight, DefaultMaxInFlight), 1, inFlight) }
+	begun := requests()
 	return &Limiter{
 		clock: timers, ratePerCaller: limits.RatePerCaller, buckets: lru.New(maxBuckets),
-		inFlight: requests, work: requests.butTenth(),
+		arriving: requests(), inFlight: begun, work: begun.butTenth(),
 		bodies:  poolOf(cmp.Or(limits.BodyBytes, DefaultMaxBodyBytes), minBodyShare, refusalsOf("body_bytes", "bytes of requests and answers")),
 		lists:   poolOf(MaxLists, 1, refusalsOf("lists", "lists under way")),
 		streams: poolOf(MaxStreams, 1, refusalsOf("streams", "streams of namespaces")),
@@ -92,7 +93,7 @@ type Counts struct{ Running, Waiting int }
 // Counts returns how many requests are in flight at the moment.
 func (l *Limiter) Counts() Counts {
 	waiting := int(l.waiting.Load())
-	return Counts{max(0, l.inFlight.total()-waiting), waiting}
+	return Counts{max(0, l.arriving.total()+l.inFlight.total()-waiting), waiting}
 }
 
 // BodyBytes returns how many bytes are kept for requests at the moment.
@@ -100,7 +101,7 @@ func (l *Limiter) BodyBytes() int64 { return int64(l.bodies.total()) }
 
 // Saturated returns for how long the requests of all callers have been at their limit, see [Level.For].
 func (l *Limiter) Saturated() time.Duration {
-	return max(l.inFlight.saturated(), l.work.saturated())
+	return max(l.arriving.saturated(), l.inFlight.saturated(), l.work.saturated())
 }
 
 // Whole is a limit of all callers together. Its name is that of [Error.Limit].
@@ -111,7 +112,7 @@ type Whole struct {
 
 // Wholes are the limits of all callers together.
 var Wholes = []Whole{
-	{"in_flight", func(l *Limiter) []*pool { return []*pool{l.inFlight, l.work} }},
+	{"in_flight", func(l *Limiter) []*pool { return []*pool{l.arriving, l.inFlight, l.work} }},
 	{"body_bytes", func(l *Limiter) []*pool { return []*pool{l.bodies} }},
 	{"lists", func(l *Limiter) []*pool { return []*pool{l.lists} }},
 	{"streams", func(l *Limiter) []*pool { return []*pool{l.streams} }},

@@ -14,24 +14,25 @@ type Permit struct {
 	caller  Caller
 	// holds is how often it has to be released besides the first time.
 	holds atomic.Int32
-	// isWork says that it counts among the requests that are no [Upkeep].
-	isWork bool
-	cost   Cost
+	// hasBegun says that it is in flight, and isWork that it counts among those that are no [Upkeep].
+	hasBegun, isWork bool
+	cost             Cost
 	// wait is how long the request may wait for its lock, and waited how much of that is over.
 	wait, waited time.Duration
 }
 
-// Admit counts a request of the caller as one in flight, or returns the [*Error] that refuses it. [Permit.Begin] must follow
-// when it is known what the request asks for, and [Permit.Release] when its answer is sent.
+// Admit counts a request of the caller as one that arrives, or returns the [*Error] that refuses it. [Permit.Begin] must follow
+// when it is known what the request asks for, and [Permit.Release] when its answer is sent. There may be as many that arrive as
+// there may be in flight, and they take no place of these: a renewal must not be refused for bodies that are sent slowly.
 func (l *Limiter) Admit(caller Caller) (*Permit, error) {
-	if err := l.inFlight.take(caller, 1); err != nil {
+	if err := l.arriving.take(caller, 1); err != nil {
 		return nil, err
 	}
 	return &Permit{limiter: l, caller: caller}, nil
 }
 
-// Begin judges what the request asks for, which has the cost: if it is no [Upkeep], it must leave a tenth of the requests in
-// flight to those that are. Then it pays, before anything is reviewed or done for it: a request that fails later has cost as
+// Begin counts the request, which has the cost, as one in flight: if it is no [Upkeep], it must leave a tenth of these to those
+// that are. Then it pays, before anything is reviewed or done for it: a request that fails later has cost as
 // much. One that may wait for a lock waits for its turn as a part of that, see [Permit.Waited]. The error is a [*Error] or that of
 // ctx, and [ErrDraining] for one that waits when the server stops.
 //
@@ -45,7 +46,11 @@ func (p *Permit) Begin(ctx context.Context, cost Cost, wait time.Duration) error
 		}
 		p.isWork = true
 	}
-	p.cost, p.wait = cost, wait
+	if err := p.limiter.inFlight.take(p.caller, 1); err != nil {
+		return err
+	}
+	p.limiter.arriving.give(p.caller, 1)
+	p.hasBegun, p.cost, p.wait = true, cost, wait
 	return p.pay(ctx, cost)
 }
 
@@ -106,7 +111,11 @@ func (p *Permit) Release() {
 	if p.holds.Add(-1) >= 0 {
 		return
 	}
-	p.limiter.inFlight.give(p.caller, 1)
+	if p.hasBegun {
+		p.limiter.inFlight.give(p.caller, 1)
+	} else {
+		p.limiter.arriving.give(p.caller, 1)
+	}
 	if p.isWork {
 		p.limiter.work.give(p.caller, 1)
 	}

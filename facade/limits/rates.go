@@ -35,7 +35,7 @@ const (
 	// Work is a request or a few: an acquire, a read, a list, a forced release, a review of a right for these.
 	Work
 	// Upkeep renews or releases what the caller holds. It has a rate of its own: a caller whose acquires use up theirs must
-	// not lose the locks that it holds, and a release makes room for others. The reviews of streams that go on count as such.
+	// not lose the locks that it holds, and a release makes room for others.
 	Upkeep
 )
 

@@ -174,6 +174,9 @@ func TestATenthOfTheCallsInFlightIsKeptForRenewalsAndReleases(t *testing.T) {
 		}
 	}
 	begin(worker, Work, 18, "in_flight_per_caller")
+	for range 19 { // Requests that are sent slowly, or whose refusal nobody takes.
+		defer l.permit(worker).Release()
+	}
 	begin(worker, Upkeep, 2, "in_flight_per_caller")
 	work[0].Release()
 	begin(worker, Upkeep, 1, "in_flight_per_caller")
@@ -208,7 +211,7 @@ func TestNothingIsKeptOfCallersWithoutCalls(t *testing.T) {
 		t.Error("what outlives the request does not count")
 	}
 	permit.Release()
-	for _, each := range []*pool{l.inFlight, l.work, l.lists} {
+	for _, each := range []*pool{l.arriving, l.inFlight, l.work, l.lists} {
 		if len(each.callers)+len(each.namespaces)+each.used != 0 {
 			t.Errorf("%+v and %+v are left", each.callers, each.namespaces)
 		}

@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock"
@@ -87,7 +86,7 @@ func (c *call) followFeed() (*answer, error) {
 	if err := found.Problem(); err != nil {
 		return nil, err
 	}
-	if err := c.authorizeFeed(c.Request.Context(), c.config.Access.Authorize); err != nil {
+	if err := c.authorizeFeed(c.Request.Context()); err != nil {
 		return nil, err
 	}
 	end, err := c.Caller.Permit.BeginStream()
@@ -103,13 +102,10 @@ func (c *call) followFeed() (*answer, error) {
 	return nil, err
 }
 
-// authorizer is [access.Control.Authorize] or [access.Control.AuthorizeStream].
-type authorizer = func(ctx context.Context, caller *access.Caller, verb string, single func() v1alpha1.FullKey) error
-
 // authorizeFeed returns nil if the caller may see a feed, which shows what a list and a watch do.
-func (c *call) authorizeFeed(ctx context.Context, authorize authorizer) error {
+func (c *call) authorizeFeed(ctx context.Context) error {
 	for _, verb := range []string{access.VerbWatch, access.VerbList} {
-		if err := authorize(ctx, &c.Caller, verb, nil); err != nil {
+		if err := c.config.Access.Authorize(ctx, &c.Caller, verb, nil); err != nil {
 			return err
 		}
 	}
@@ -142,7 +138,7 @@ func pauseBeforeSync() time.Duration {
 func (s *feedStream) run(ctx context.Context) error {
 	joined, leave := s.feeds.join(s.Caller.Namespace) // The feed serves other viewers, too.
 	defer leave()
-	term, stop := s.newTerm(func(ctx context.Context) error { return s.authorizeFeed(ctx, s.config.Access.AuthorizeStream) })
+	term, stop := s.newTerm(s.authorizeFeed)
 	defer stop()
 	heartbeat := servertime.Timers(s.config.Clock).NewTicker(heartbeatEvery)
 	defer heartbeat.Stop()

@@ -208,7 +208,7 @@ func (s *eventStream) expiryTimer(next time.Time) (expiry <-chan time.Time, stop
 
 // authorize returns nil if the caller may still see what it is told.
 func (s *eventStream) authorize(ctx context.Context) error {
-	return s.config.Access.AuthorizeStream(ctx, &s.Caller, s.operation.verb, s.requestedLock)
+	return s.config.Access.Authorize(ctx, &s.Caller, s.operation.verb, s.requestedLock)
 }
 
 func (s *eventStream) isWanted(each *v1alpha1.Lock) bool { return lock.HasPrefix(each, s.prefix) }

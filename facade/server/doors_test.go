@@ -59,6 +59,9 @@ func (d *secondDoor) wait(r *http.Request) error {
 		return err
 	}
 	defer permit.Release()
+	if err := permit.Begin(r.Context(), limits.Work, 0); err != nil {
+		return err
+	}
 	return permit.Wait(r.Context(), func(ctx context.Context) error {
 		d.waiting <- struct{}{}
 		<-ctx.Done()
