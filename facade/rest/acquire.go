@@ -129,11 +129,16 @@ func (c *call) findOwn(ctx context.Context, requested *acquisition, otherwise er
 	return renewed, err
 }
 
-// readAcquisition reads and checks the request, which does not need its body any more. It returns how long the call may wait.
+// readAcquisition reads and checks the request, which does not need its body any more, unless there are mistakes: they have
+// parts of it. It returns how long the call may wait, which is told at once what is wrong.
 func (c *call) readAcquisition() (wait time.Duration, err error) {
 	defer func() {
 		c.body = nil
-		c.Body.Forget()
+		if err == nil {
+			c.Body.Forget()
+		} else {
+			wait = 0
+		}
 	}()
 	var found mistakes
 	body, err := found.ReadBody(c.body)

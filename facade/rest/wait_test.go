@@ -354,6 +354,73 @@ func TestACallThatWaitsKeepsNoRoomForItsBody(t *testing.T) {
 	})
 }
 
+// answering tells how much of the bodies is counted while an answer is written.
+type answering struct {
+	*httptest.ResponseRecorder
+
+	f       *fixture
+	counted int64
+}
+
+func (w *answering) Write(body []byte) (int, error) {
+	w.counted = w.f.Limiter().BodyBytes()
+	return w.ResponseRecorder.Write(body)
+}
+
+// The mistakes have parts of the body.
+func TestAFaultyAcquireKeepsItsRoomUntilItIsAnswered(t *testing.T) {
+	for name, test := range map[string]struct {
+		body   string
+		counts bool
+	}{
+		"a mistake": {`{"ttl_seconds":[1]}`, true}, "no JSON": {`{`, true}, "none": {ofSixty, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const size = 50 << 10
+			f := newFixture(t)
+			sent := &answering{httptest.NewRecorder(), f, 0}
+			f.ServeHTTP(sent, postOf(t.Context(), test.body+strings.Repeat(" ", size)))
+			if counts := sent.counted >= size; counts != test.counts {
+				t.Errorf("%d bytes are counted while the answer is sent: %s", sent.counted, sent.Body)
+			}
+			if left := f.Limiter().BodyBytes(); left != 0 {
+				t.Errorf("%d bytes are still counted", left)
+			}
+		})
+	}
+}
+
+// What is wrong is told at once: the clock stands still.
+func TestAFaultyAcquireDoesNotWaitForItsTurn(t *testing.T) {
+	f := newFixture(t, func(s *testfacade.Settings) {
+		s.Server.Limits, s.Server.Clock = limits.Limits{RatePerCaller: 2}, s.Clock
+	})
+	for range 3 {
+		f.do(http.MethodPost, report, "{").want(http.StatusBadRequest, "invalid-request")
+	}
+	ctx, end := context.WithTimeout(t.Context(), 10*time.Second)
+	defer end()
+	answered := httptest.NewRecorder()
+	f.ServeHTTP(answered, postOf(ctx, `{"ttl_seconds":0,"wait_seconds":30}`))
+	if answered.Code != http.StatusTooManyRequests {
+		t.Errorf("status %d", answered.Code)
+	}
+}
+
+// A value that is escaped may be six times as long.
+func TestAnAnswerRepeatsNoLargePartOfARequest(t *testing.T) {
+	large := strings.Repeat("<", 60<<10)
+	for name, members := range map[string]string{
+		"a wrong type": `"reason":["` + large + `"]`, "a number": `"priority":"` + large + `"`, "a function": `"function":"` + large + `"`,
+		"a reference": `"holder_ref":{"api_version":"` + large + `","kind":"Pod","name":"x","uid":"u"}`,
+	} {
+		refused := newFixture(t).do(http.MethodPost, report, `{"ttl_seconds":60,`+members+`}`).want(http.StatusBadRequest, "invalid-request")
+		if len(refused.problem().Errors) == 0 || len(refused.body) > 2048 {
+			t.Errorf("%s: %d bytes: %.500s", name, len(refused.body), refused.body)
+		}
+	}
+}
+
 // tokenless grants locks whose fencing token cannot be read, as of one that is being deleted.
 type tokenless struct{ *locktest.Backend }
 

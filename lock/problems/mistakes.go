@@ -14,8 +14,11 @@ type Mistakes []FieldError
 // maxMistakes bounds an answer to a small part of what a body can be wrong in.
 const maxMistakes = 32
 
-// Add adds a mistake, unless there are 32 already.
+// Add adds a mistake, unless there are 32 already, without a text that is longer than [strictjson.MaxToldValue].
 func (m *Mistakes) Add(mistake FieldError) {
+	if text, ok := mistake.Value.(string); ok && len(text) > strictjson.MaxToldValue {
+		mistake.Value = nil
+	}
 	if len(*m) < maxMistakes {
 		*m = append(*m, mistake)
 	}

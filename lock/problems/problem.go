@@ -53,7 +53,7 @@ type FieldError struct {
 	// Field is its name. A member of a member is joined by a dot.
 	Field  string `json:"field"`
 	Detail string `json:"detail"`
-	// Value is as sent. Nil if there is none, or if it may be a secret.
+	// Value is as sent. Nil if there is none, if it is long, or if it may be a secret.
 	Value any `json:"value,omitempty"`
 	// Minimum and Maximum bound a number, if they are what it breaks.
 	Minimum *float64 `json:"minimum,omitempty"`

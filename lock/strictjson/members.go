@@ -19,7 +19,7 @@ type Fault struct {
 	Path []string
 	// Detail goes on from the name, as in "must be a string".
 	Detail string
-	// Value is as sent. Nil if there is none, or if it tells nothing.
+	// Value is as sent. Nil if there is none, if it tells nothing, or if it is longer than [MaxToldValue].
 	Value json.RawMessage
 	// Minimum and Maximum bound a number, if they are what it breaks.
 	Minimum, Maximum *float64
@@ -96,8 +96,14 @@ func (m *Members) path(name string) []string {
 	return append(strings.Split(m.outer, "/"), name)
 }
 
+// MaxToldValue is how many bytes of a value are told at most: an answer repeats no large part of a request.
+const MaxToldValue = 128
+
 // Tell tells what is wrong with a member. It sets Base and Path.
 func (m *Members) Tell(name string, fault Fault) {
+	if len(fault.Value) > MaxToldValue {
+		fault.Value = nil
+	}
 	fault.Base, fault.Path = m.base, m.path(name)
 	m.faults.AddFault(fault)
 }

@@ -80,6 +80,24 @@ func TestAMemberThatIsReadMustNotBeGivenTwice(t *testing.T) {
 	}
 }
 
+// values are those of faults.
+type values []string
+
+func (v *values) AddFault(fault strictjson.Fault) { *v = append(*v, string(fault.Value)) }
+
+func TestNoLongValueIsTold(t *testing.T) {
+	for length, isTold := range map[int]bool{strictjson.MaxToldValue: true, strictjson.MaxToldValue + 1: false} {
+		sent, want, found := strings.Repeat("1", length), "", &values{}
+		if isTold {
+			want = sent
+		}
+		members, err := strictjson.Parse([]byte(`{"a":`+sent+`}`), "", found)
+		if members.Text("a"); err != nil || !slices.Equal(values{want}, *found) {
+			t.Errorf("%d bytes: %q, %v", length, *found, err)
+		}
+	}
+}
+
 func TestOthersAreRefused(t *testing.T) {
 	members, found := parse(t, `{"a":{"b":{},"c/d":1},"e":[],"A":null,"`+strings.Repeat("é", 1000)+`":1}`)
 	nested := members.Object("a")
