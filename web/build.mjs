@@ -9,11 +9,12 @@ const out = process.env.OUT ?? "../facade/ui/assets";
 const pictures = {
   name: "pictures",
   setup({ onResolve, onLoad }) {
-    onResolve({ filter: /^data:image\/svg/ }, ({ path }) => {
+    onResolve({ filter: /^data:image\// }, ({ path }) => {
       const hash = createHash("sha256").update(path).digest("hex").slice(0, 8);
-      return { path: `picture-${hash}.svg`, namespace: "picture", pluginData: path };
+      const type = /^data:image\/(\w+)/.exec(path)[1];
+      return { path: `picture-${hash}.${type}`, namespace: "picture", pluginData: path };
     });
-    onLoad({ filter: /./, namespace: "picture" }, async ({ pluginData }) => ({ contents: await (await fetch(pluginData)).text(), loader: "file" }));
+    onLoad({ filter: /./, namespace: "picture" }, async ({ pluginData }) => ({ contents: new Uint8Array(await (await fetch(pluginData)).arrayBuffer()), loader: "file" }));
   },
 };
 

@@ -35,6 +35,8 @@ var contentTypes = map[string]string{
 	".js":   "text/javascript; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
 	".svg":  "image/svg+xml",
+	".png":  "image/png",
+	".jpeg": "image/jpeg",
 }
 
 // asset is a file of the pages as it is served.
