@@ -118,6 +118,28 @@ func TestThePageHasNothingInline(t *testing.T) {
 	}
 }
 
+// Swagger UI shows the token of a caller in the commands that it makes of requests, and could keep it or ask another site.
+func TestTheDocumentationKeepsAndShowsNoToken(t *testing.T) {
+	source, err := os.ReadFile("../../web/src/docs.ts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, option := range []string{
+		"validatorUrl: null", "requestSnippetsEnabled: false", "plugins: [plainTexts, noCommands]",
+		"const nothing = () => () => null;", "wrapComponents: { curl: nothing, RequestSnippets: nothing }",
+	} {
+		if !strings.Contains(string(source), option) {
+			t.Errorf("the documentation lacks %s", option)
+		}
+	}
+	if strings.Contains(string(source), "persistAuthorization") {
+		t.Error("the documentation keeps tokens")
+	}
+	if !regexp.MustCompile(`curl:(\w+),RequestSnippets:(\w+)\}`).MatchString(get(t, newPage(t), "/ui/docs.js").Body.String()) {
+		t.Error("the documentation is not built anew")
+	}
+}
+
 // What the page is built from is known by its hash.
 func TestPackagesArePinned(t *testing.T) {
 	text, err := os.ReadFile("../../web/package-lock.json")

@@ -18,13 +18,17 @@ function plainTexts({ React }: System) {
   return { wrapComponents: { Markdown: () => Text } };
 }
 
+/** Shows no request as a command: that would have the token of the caller in it. */
+const nothing = () => () => null;
+const noCommands = { wrapComponents: { curl: nothing, RequestSnippets: nothing } };
+
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const follow = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
 dark.addEventListener("change", follow);
 follow();
 
 const ui = SwaggerUI({
-  dom_id: "#docs", url: "/openapi.json", validatorUrl: null, deepLinking: true, plugins: [plainTexts],
+  dom_id: "#docs", url: "/openapi.json", validatorUrl: null, deepLinking: true, requestSnippetsEnabled: false, plugins: [plainTexts, noCommands],
   operationsSorter: (a: Operation, b: Operation) => methods.indexOf(a.get("method")) - methods.indexOf(b.get("method")),
   onComplete: () => { if (!location.hash) ui.layoutActions.show(["operations", "lock", "acquire"], true); },
 });
