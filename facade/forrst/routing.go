@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -167,14 +168,17 @@ func (c *call) routedLock(granted *v1alpha1.Lock, ttl time.Duration) *forward.Lo
 func (c *call) endRoutedLock(ctx context.Context, sentKey string) {
 	permit, body := c.Caller.Permit, c.Body
 	permit.Hold()
+	release := sync.OnceFunc(permit.Release)
+	defer func() { // Also after a panic.
+		if !c.KeepsBody {
+			release()
+		}
+	}()
 	var lost string
 	lost, c.KeepsBody = c.endingLock.End(ctx, func() {
-		permit.Release()
+		release()
 		body.Forget()
 	})
-	if !c.KeepsBody {
-		permit.Release()
-	}
 	if lost != "" {
 		c.response.Extensions = append(c.response.Extensions, envelope.ResponseExtension{
 			URN:  wire.LostURN,

@@ -1,11 +1,13 @@
 package forrst_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
@@ -74,6 +76,20 @@ func TestRenewalsForRoutedFunctionsCountAgainstTheRate(t *testing.T) {
 		<-b.call(lockFor("0.06"))
 		if renewals := len(b.renewals.attempts()); renewals < 8 || renewals > 8+4*10 {
 			t.Errorf("%d renewals in ten seconds, at a rate of 4", renewals)
+		}
+	})
+}
+
+// A call counts no longer than it lasts, whatever becomes of the release of its lock.
+func TestAPanicOfTheBackendKeepsNoCallInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, &works{takes: time.Second})
+		b.before[locktest.Release] = func(context.Context) error { panic("x") }
+		if got := <-b.call(lockFor("6")); got.status != 500 {
+			t.Errorf("status %d: %s", got.status, got.body)
+		}
+		if left := b.Limiter().Counts(); left != (limits.Counts{}) || b.Limiter().BodyBytes() != 0 {
+			t.Errorf("%+v and %d bytes are still counted", left, b.Limiter().BodyBytes())
 		}
 	})
 }

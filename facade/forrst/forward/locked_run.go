@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -91,6 +92,8 @@ func (r *lockedRun) mayRun() bool {
 // finish renews the lock until the function is over, and then releases it. If ctx ends
 // before, so does the exchange, and the lock is left for the rest of the timeout.
 func (r *lockedRun) finish(ctx context.Context, exchanged func()) {
+	exchanged = sync.OnceFunc(exchanged)
+	defer exchanged() // Also after a panic.
 	r.renewDuringExchange(ctx)
 	<-r.exchange.Done()
 	r.response = nil // Its room is given back, and the lock may last for long.
