@@ -3,6 +3,7 @@ package forrst_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/testfacade"
@@ -103,6 +105,27 @@ func TestWhatALockEndsWith(t *testing.T) {
 				t.Errorf("looked for (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// What the API server is asked for a call has its rate before it is asked.
+func TestACallerAtItsRateHasNoHolderLookedFor(t *testing.T) {
+	known := &fakeHolders{known: otherPod}
+	reviewed := &fakeAccess{who: func(*http.Request) (user.Info, error) { return &user.DefaultInfo{Name: "alice"}, nil }}
+	f := newFixtureWith(t, func(config *testfacade.Settings) {
+		config.Holders, config.Access = known, reviewed
+		config.Server.Limits, config.Server.Clock = limits.Limits{RatePerCaller: 1}, config.Clock
+	})
+	for index, want := range []int{http.StatusOK, http.StatusTooManyRequests} { // The review of the right is another one.
+		body := envelopeWith(wire.Acquire, arguments(fmt.Sprintf(`"key":"k-%d",`, index)+ttl+","+otherPodJSON), "")
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, forrst.Path, strings.NewReader(body))
+		request.Header.Set(wire.NamespaceHeader, namespace)
+		if got := f.serve(request); got.status != want {
+			t.Fatalf("status %d, want %d: %s", got.status, want, got.body)
+		}
+		if asked := len(f.requests()); asked != 1-index || len(known.asked) != 1 || len(reviewed.asked) != 1 {
+			t.Errorf("%d requests for locks, %d reads of holders and %d reviews after call %d", asked, len(known.asked), len(reviewed.asked), index)
+		}
 	}
 }
 

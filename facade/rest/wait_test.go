@@ -20,6 +20,7 @@ import (
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
+	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
@@ -255,6 +256,37 @@ func TestACallerAtItsRateIsToldWhenToTryAgain(t *testing.T) {
 			f.clock.Step(time.Second)
 			f.do(http.MethodPost, report, ofSixty).want(http.StatusLocked, "lock-held")
 		})
+	}
+}
+
+// countedHolders counts the reads of holders.
+type countedHolders struct {
+	anyHolder
+	reads atomic.Int32
+}
+
+func (h *countedHolders) Check(ctx context.Context, namespace string, holder rules.ValidReference) error {
+	h.reads.Add(1)
+	return h.anyHolder.Check(ctx, namespace, holder)
+}
+
+// What the API server is asked for a call has its rate before it is asked.
+func TestACallerAtItsRateHasNoHolderLookedFor(t *testing.T) {
+	reviewed, holders := &countedAccess{}, &countedHolders{}
+	f := newFixture(t, func(s *testfacade.Settings) {
+		s.Access, s.Holders, s.Server.Limits, s.Server.Clock = reviewed, holders, limits.Limits{RatePerCaller: 2}, s.Clock
+	})
+	const held = `{"ttl_seconds":60,"holder_ref":{"api_version":"v1","kind":"Pod","name":"worker-0","uid":"pod-0"}}`
+	f.acquire(report, held) // Each costs a review, too.
+	if holders.reads.Load() != 1 || reviewed.reviews.Load() != 1 {
+		t.Fatalf("%d reviews and %d reads of the holder", reviewed.reviews.Load(), holders.reads.Load())
+	}
+	f.do(http.MethodGet, report, "").want(http.StatusOK)
+	reviewed.reviews.Store(0)
+	f.locks.Calls()
+	f.do(http.MethodPost, report+"2", held).want(http.StatusTooManyRequests, "too-many-calls")
+	if calls := f.locks.Calls(); holders.reads.Load() != 1 || reviewed.reviews.Load() != 0 || len(calls) > 0 {
+		t.Errorf("a refused call cost %d reviews, %d reads of the holder and %+v", reviewed.reviews.Load(), holders.reads.Load()-1, calls)
 	}
 }
 
