@@ -189,7 +189,7 @@ func New(options Options) (*Engine, error) {
 		func(name types.NamespacedName) { engine.queues.forgotten(name) })
 	engine.queues = newQueues(engine.lockCache, maxSpread(options.IsAdmitted))
 	engine.queues.standing.limits = options.Waiters
-	engine.orphans = newOrphans(engine.endGrant, options.Clock, servertime.Timers(options.Clock), options.Logger)
+	engine.orphans = newOrphans(engine.endGrant, engine.lockCache.get, options.Clock, servertime.Timers(options.Clock), options.Logger)
 	engine.keyInformer, _ = options.Informer.(KeyInformer)
 	if options.Informer != nil {
 		registered, err := options.Informer.AddEventHandler(engine.lockCache)

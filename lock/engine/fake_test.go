@@ -248,6 +248,15 @@ func (e *etcd) List(ctx context.Context, options metav1.ListOptions) (found *v1a
 	return found, err
 }
 
+// happen stores an object whose create went unanswered, during the outage.
+func (e *etcd) happen(late *v1alpha1.Lock) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	late = late.DeepCopy()
+	late.UID = types.UID("uid-" + strconv.Itoa(e.revision+1))
+	e.store(late)
+}
+
 // touch changes the object without changing the grant, as a label edit does.
 func (e *etcd) touch() {
 	e.mu.Lock()

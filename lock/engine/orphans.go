@@ -40,6 +40,8 @@ type orphans struct {
 	backoff workqueue.TypedRateLimiter[grant]
 	lookups *rate.Limiter
 	end     func(context.Context, grant) (found bool, err error)
+	// cached returns the lock as the informer has shown it last, or nil.
+	cached func(types.NamespacedName) *v1alpha1.Lock
 	// clock judges expiry. timers measures durations and is never corrected.
 	clock  clock.PassiveClock
 	timers clock.WithTicker
@@ -53,12 +55,12 @@ type orphans struct {
 	number int
 }
 
-func newOrphans(end func(context.Context, grant) (bool, error), now clock.PassiveClock, timers clock.WithTicker, log logr.Logger) *orphans {
+func newOrphans(end func(context.Context, grant) (bool, error), cached func(types.NamespacedName) *v1alpha1.Lock, now clock.PassiveClock, timers clock.WithTicker, log logr.Logger) *orphans {
 	return &orphans{
 		queue:   workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[grant]{Clock: timers}),
 		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[grant](50*time.Millisecond, 5*time.Second),
 		lookups: rate.NewLimiter(lookupsPerSecond, lookupsAtOnce),
-		end:     end, clock: now, timers: timers, log: log,
+		end:     end, cached: cached, clock: now, timers: timers, log: log,
 		unanswered: map[types.NamespacedName]map[grant]time.Time{},
 	}
 }
@@ -81,6 +83,9 @@ func (o *orphans) add(orphan grant) {
 		o.queue.Add(orphan)
 	case o.lookFor(orphan):
 		o.addLater(orphan)
+		if current := o.cached(nameOf(orphan.lock)); current != nil {
+			o.shown(current) // The informer may have shown the grant before it was looked for.
+		}
 	}
 }
 
