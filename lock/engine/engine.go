@@ -189,7 +189,7 @@ func New(options Options) (*Engine, error) {
 		func(name types.NamespacedName) { engine.queues.forgotten(name) })
 	engine.queues = newQueues(engine.lockCache, maxSpread(options.IsAdmitted))
 	engine.queues.standing.limits = options.Waiters
-	engine.orphans = newOrphans(engine.endGrant, engine.lockCache.get, options.Clock, servertime.Timers(options.Clock), options.Logger)
+	engine.orphans = newOrphans(engine, options.Clock, servertime.Timers(options.Clock), options.Logger)
 	engine.keyInformer, _ = options.Informer.(KeyInformer)
 	if options.Informer != nil {
 		registered, err := options.Informer.AddEventHandler(engine.lockCache)
@@ -229,6 +229,9 @@ func (e *Engine) Start(ctx context.Context) error {
 	defer e.stop()
 	for range orphanWorkers {
 		workers.Go(func() { e.orphans.run(e.working) })
+	}
+	for range lookupWorkers {
+		workers.Go(func() { e.orphans.look(e.working) })
 	}
 	<-ctx.Done()
 	e.mu.Lock()

@@ -20,12 +20,12 @@ const (
 	// first answered that it did not happen. The API server may work on a request after its client
 	// has given up, by default for a minute.
 	lateWriteWindow = time.Minute
-	// orphanWorkers is how many orphans are processed at a time.
+	// orphanWorkers is how many orphans are ended at a time.
 	orphanWorkers = 16
-	// lookupsPerSecond bounds the reads that look for unanswered grants, and lookupsAtOnce those at once. After an outage
+	// lookupsPerSecond bounds the reads that look for unanswered grants, and lookupWorkers those at a time. After an outage
 	// there may be thousands of such grants, most of which never happened.
 	lookupsPerSecond = 200
-	lookupsAtOnce    = 64
+	lookupWorkers    = 16
 	// maxLookedFor bounds the memory of unanswered grants, to some hundred megabytes. Beyond it a grant that did happen
 	// ends by its ttl.
 	maxLookedFor = 100_000
@@ -35,11 +35,16 @@ const (
 // or had been told that the service is unavailable. It tries until the grant has ended, at the
 // latest by its ttl. A write that went unanswered is looked for by reads, and when the informer shows a lock that it has made.
 type orphans struct {
-	// queue holds the grants to look up and to end, and backoff says when to try again.
-	queue   workqueue.TypedDelayingInterface[grant]
-	backoff workqueue.TypedRateLimiter[grant]
-	lookups *rate.Limiter
-	end     func(context.Context, grant) (found bool, err error)
+	// queue holds the grants to end, lookups those of which it is not known whether they happened: so that the former do
+	// not wait for the latter. Backoff says when to try again.
+	queue, lookups workqueue.TypedDelayingInterface[grant]
+	backoff        workqueue.TypedRateLimiter[grant]
+	lookupRate     *rate.Limiter
+	// finished ends the lookups.
+	finished chan struct{}
+	end      func(context.Context, grant) (found bool, err error)
+	// read returns the lock as the API server has it, or nil.
+	read func(context.Context, types.NamespacedName) (*v1alpha1.Lock, error)
 	// cached returns the lock as the informer has shown it last, or nil.
 	cached func(types.NamespacedName) *v1alpha1.Lock
 	// clock judges expiry. timers measures durations and is never corrected.
@@ -55,12 +60,16 @@ type orphans struct {
 	number int
 }
 
-func newOrphans(end func(context.Context, grant) (bool, error), cached func(types.NamespacedName) *v1alpha1.Lock, now clock.PassiveClock, timers clock.WithTicker, log logr.Logger) *orphans {
+func newOrphans(engine *Engine, now clock.PassiveClock, timers clock.WithTicker, log logr.Logger) *orphans {
+	config := workqueue.TypedDelayingQueueConfig[grant]{Clock: timers}
 	return &orphans{
-		queue:   workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[grant]{Clock: timers}),
-		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[grant](50*time.Millisecond, 5*time.Second),
-		lookups: rate.NewLimiter(lookupsPerSecond, lookupsAtOnce),
-		end:     end, cached: cached, clock: now, timers: timers, log: log,
+		queue:      workqueue.NewTypedDelayingQueueWithConfig(config),
+		lookups:    workqueue.NewTypedDelayingQueueWithConfig(config),
+		backoff:    workqueue.NewTypedItemExponentialFailureRateLimiter[grant](50*time.Millisecond, 5*time.Second),
+		lookupRate: rate.NewLimiter(lookupsPerSecond, lookupWorkers),
+		finished:   make(chan struct{}),
+		end:        engine.endGrant, read: engine.readOnce, cached: engine.lockCache.get,
+		clock: now, timers: timers, log: log,
 		unanswered: map[types.NamespacedName]map[grant]time.Time{},
 	}
 }
@@ -82,7 +91,7 @@ func (o *orphans) add(orphan grant) {
 	case !orphan.isUnanswered:
 		o.queue.Add(orphan)
 	case o.lookFor(orphan):
-		o.addLater(orphan)
+		o.lookups.AddAfter(orphan, o.backoff.When(orphan))
 		if current := o.cached(nameOf(orphan.lock)); current != nil {
 			o.shown(current) // The informer may have shown the grant before it was looked for.
 		}
@@ -107,14 +116,6 @@ func (o *orphans) lookFor(orphan grant) bool {
 	return true
 }
 
-func (o *orphans) addLater(orphan grant) {
-	delay := o.backoff.When(orphan)
-	if now := o.timers.Now(); orphan.isUnanswered {
-		delay = max(delay, o.lookups.ReserveN(now, 1).DelayFrom(now))
-	}
-	o.queue.AddAfter(orphan, delay)
-}
-
 // shown has the grants ended that may have made the lock, which the informer shows.
 func (o *orphans) shown(lock *v1alpha1.Lock) {
 	o.mu.Lock()
@@ -126,36 +127,86 @@ func (o *orphans) shown(lock *v1alpha1.Lock) {
 	}
 }
 
-// run processes orphans until the queue is shut down and empty, or ctx ends.
+// run ends orphans until the queue is shut down and empty, or ctx ends.
 func (o *orphans) run(ctx context.Context) {
 	for {
 		orphan, shutdown := o.queue.Get()
 		if shutdown {
 			return
 		}
-		if o.process(ctx, orphan) {
+		switch isDone, err := o.process(ctx, orphan); {
+		case isDone:
 			o.forget(orphan)
-		} else {
-			o.addLater(orphan)
+		case err != nil:
+			o.log.V(1).Info("Could not end an abandoned grant, will try again",
+				"namespace", orphan.lock.Namespace, "lock", orphan.lock.Name, "reason", err.Error())
+			o.queue.AddAfter(orphan, o.backoff.When(orphan))
 		}
 		o.queue.Done(orphan)
 	}
 }
 
-// process tries to end the grant and reports whether it needs no further try.
-func (o *orphans) process(ctx context.Context, orphan grant) (done bool) {
-	// Whether an unanswered delete has ended a grant is to be recorded even after its ttl.
-	hasExpired := !orphan.isEnding && rules.Expired(orphan.lock, o.clock.Now())
-	if ctx.Err() != nil || hasExpired || orphan.isUnanswered && !o.isLookedFor(orphan) {
-		return true
+// process tries to end the grant and reports whether it needs no further try. One that is neither found nor done is still
+// looked for.
+func (o *orphans) process(ctx context.Context, orphan grant) (isDone bool, err error) {
+	if o.isOver(ctx, orphan) {
+		return true, nil
 	}
 	found, err := o.end(ctx, orphan)
-	if err != nil {
-		o.log.V(1).Info("Could not end an abandoned grant, will try again",
-			"namespace", orphan.lock.Namespace, "lock", orphan.lock.Name, "reason", err.Error())
+	return found || err == nil && !orphan.isUnanswered, err
+}
+
+func (o *orphans) isOver(ctx context.Context, orphan grant) bool {
+	// Whether an unanswered delete has ended a grant is to be recorded even after its ttl.
+	hasExpired := !orphan.isEnding && rules.Expired(orphan.lock, o.clock.Now())
+	return ctx.Err() != nil || hasExpired || orphan.isUnanswered && !o.isLookedFor(orphan)
+}
+
+// look reads the locks of unanswered grants until there are to be no more lookups, or ctx ends.
+func (o *orphans) look(ctx context.Context) {
+	for {
+		orphan, shutdown := o.lookups.Get()
+		if shutdown {
+			return
+		}
+		if o.isOver(ctx, orphan) || o.awaitTurn(ctx) && o.lookUp(ctx, orphan) {
+			o.forget(orphan)
+		} else {
+			o.lookups.AddAfter(orphan, o.backoff.When(orphan))
+		}
+		o.lookups.Done(orphan)
+	}
+}
+
+// awaitTurn returns when the next lookup may be made; false if none may any more.
+func (o *orphans) awaitTurn(ctx context.Context) bool {
+	now := o.timers.Now()
+	delay := o.lookupRate.ReserveN(now, 1).DelayFrom(now)
+	if delay == 0 {
+		return true
+	}
+	timer := o.timers.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-o.finished:
+	case <-timer.C():
+		return true
+	}
+	return false
+}
+
+// lookUp has the grant ended if the API server shows it, and reports whether it need not be looked for any more.
+func (o *orphans) lookUp(ctx context.Context, orphan grant) (isOverdue bool) {
+	current, err := o.read(ctx, nameOf(orphan.lock))
+	switch {
+	case err != nil:
+		return false
+	case current != nil && orphan.matches(current):
+		o.queue.Add(orphan)
 		return false
 	}
-	return found || !orphan.isUnanswered || o.isOverdue(orphan)
+	return o.isOverdue(orphan)
 }
 
 // isLookedFor is false for a grant that was found, which the queue may have twice.
@@ -172,10 +223,14 @@ func (o *orphans) isOverdue(orphan grant) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	missed, now := o.unanswered[nameOf(orphan.lock)], o.timers.Now()
-	if missed[orphan].IsZero() {
-		missed[orphan] = now
+	since, isLookedFor := missed[orphan]
+	switch {
+	case !isLookedFor: // It was ended meanwhile.
+		return true
+	case since.IsZero():
+		missed[orphan], since = now, now
 	}
-	return now.Sub(missed[orphan]) >= lateWriteWindow
+	return now.Sub(since) >= lateWriteWindow
 }
 
 // lookedFor returns how many grants are looked for of which it is not known whether they happened.
@@ -208,5 +263,7 @@ func (o *orphans) finish() {
 		}
 	}
 	o.mu.Unlock()
+	close(o.finished)
+	o.lookups.ShutDown()
 	o.queue.ShutDown()
 }

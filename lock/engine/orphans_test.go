@@ -43,11 +43,12 @@ func TestALateGrantAmongThousandsThatNeverHappened(t *testing.T) {
 	for title, test := range map[string]struct {
 		// isEarly says that the write happens before the engine has given it up.
 		isEarly, isShown bool
-		bound            time.Duration
+		// takes is how long a request takes.
+		takes, bound time.Duration
 	}{
-		"that the watch shows":            {false, true, time.Second},
-		"that the watch has shown before": {true, true, time.Second},
-		"that the watch does not show":    {false, false, others / 200 * time.Second},
+		"that the watch shows":            {false, true, 200 * time.Millisecond, time.Second},
+		"that the watch has shown before": {true, true, 20 * time.Millisecond, time.Second},
+		"that the watch does not show":    {false, false, 20 * time.Millisecond, others / 200 * time.Second},
 	} {
 		bubbles(t, title, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 			requests := make([]lock.Request, others)
@@ -60,7 +61,7 @@ func TestALateGrantAmongThousandsThatNeverHappened(t *testing.T) {
 				time.AfterFunc(time.Second, func() { etcd.happen(etcd.sent()) })
 			}
 			late := unanswered(t, etcd, engine, forKey("late"))
-			etcd.inject(faults{})
+			etcd.inject(faults{before: func(string) error { pass(test.takes); return nil }})
 			if !test.isEarly {
 				pass(20 * time.Second)
 				etcd.happen(late)

@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -64,6 +65,13 @@ func get(ctx context.Context, objects Objects, name string) (*v1alpha1.Lock, err
 		return nil, err
 	}
 	return current, nil
+}
+
+// readOnce is get, bounded by the operation timeout.
+func (e *Engine) readOnce(ctx context.Context, name types.NamespacedName) (*v1alpha1.Lock, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	return get(ctx, e.objects(name.Namespace), name.Name)
 }
 
 // readBack is get after an unanswered write. It tries until the API server answers or ctx ends:
