@@ -125,7 +125,8 @@ type Backend interface {
 	List(ctx context.Context, namespace string, filter Filter) ([]v1alpha1.Lock, error)
 	// Watch sends the present state of the lock and then each new one. For a free lock the first
 	// Change is IsGone with a nil Lock. A receiver that is slower than the changes misses some,
-	// but never the latest. The channel is closed when ctx or the backend ends. The error matches
-	// [errors.ErrUnsupported] if the backend cannot watch.
+	// but never the latest. A backend that watches a limited number of locks tells nothing of one
+	// beyond them until there is room. The channel is closed when ctx or the backend ends. The error
+	// matches [errors.ErrUnsupported] if the backend cannot watch.
 	Watch(ctx context.Context, namespace string, key v1alpha1.FullKey) (<-chan Change, error)
 }

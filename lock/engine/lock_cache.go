@@ -360,7 +360,9 @@ func (c *lockCache) hasRoom(name types.NamespacedName, limit int) bool {
 // Watch implements [lock.Backend] with the engine's informer; it makes no request. The states come
 // from a cache, and the first may be behind what the caller knows already: compare
 // resourceVersions. With a [KeyInformer] the first may come a second later, after a request of the
-// informer; with any other it may come when the informer has shown all locks. Without an informer the error matches [errors.ErrUnsupported].
+// informer, which watches up to [keywatch.MaxNames] locks: the Watch of one beyond them, or of one whose place a waiter for
+// another has taken, tells nothing until there is room. With any other it may come when the informer has shown all locks.
+// Without an informer the error matches [errors.ErrUnsupported].
 func (e *Engine) Watch(ctx context.Context, namespace string, key v1alpha1.FullKey) (<-chan lock.Change, error) {
 	if !e.hasInformer {
 		return nil, fmt.Errorf("watch %s: the engine has no informer: %w", key, errors.ErrUnsupported)

@@ -71,9 +71,11 @@ type use struct {
 	// holders is how many have called Use and not released; a use with none is kept for its source.
 	holders   int
 	idleSince time.Time
+	// waiting is how many of them said that their use is not brief: they wait for news of the lock.
+	waiting int
 	// isDue says that it needs a watch.
 	isDue bool
-	// source is nil if the use may be brief, or too many others have one.
+	// source is nil if the use may be brief, or too many others have one. A use with waiting ones comes before the rest.
 	source *source
 	// shown is the lock as reported; nil if it does not exist, which the handler knows if isTold.
 	shown  *v1alpha1.Lock
@@ -187,8 +189,8 @@ func (i *Informer) adjust(now time.Time) {
 // Use has the changes of a lock reported until release is called: first its present state, unless
 // that was reported before, or OnAbsent. Known is the lock as the user has seen it, or nil: if it is
 // gone by the time that the informer watches, OnDelete tells so. A use that mayBeBrief opens no watch
-// within the first second. A lock of another namespace is not watched, nor is one beyond [MaxNames] until another
-// is used no longer.
+// within the first second, and may lose its watch to one that is not brief if there is no room for both. A lock of
+// another namespace is not watched, nor is one beyond [MaxNames] until another is used no longer.
 func (i *Informer) Use(name types.NamespacedName, known *v1alpha1.Lock, mayBeBrief bool) (release func()) {
 	if i.options.Namespace != "" && name.Namespace != i.options.Namespace {
 		return func() {}
@@ -201,6 +203,9 @@ func (i *Informer) Use(name types.NamespacedName, known *v1alpha1.Lock, mayBeBri
 		i.uses[name] = used
 	}
 	used.holders++
+	if !mayBeBrief {
+		used.waiting++
+	}
 	if used.shown == nil {
 		used.isTold = false
 		if known != nil && !used.hasReached(known) && (used.known == nil || rules.IsNewer(known.ResourceVersion, used.known.ResourceVersion)) {
@@ -213,14 +218,20 @@ func (i *Informer) Use(name types.NamespacedName, known *v1alpha1.Lock, mayBeBri
 	} else {
 		i.need(used)
 	}
-	return sync.OnceFunc(func() { i.release(used) })
+	return sync.OnceFunc(func() { i.release(used, !mayBeBrief) })
 }
 
-func (i *Informer) release(used *use) {
+func (i *Informer) release(used *use, wasWaiting bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	used.holders--
+	if wasWaiting {
+		used.waiting--
+	}
 	if used.holders > 0 {
+		if wasWaiting && used.waiting == 0 && used.source != nil {
+			i.coverAll() // Its place is free for one that waits.
+		}
 		return
 	}
 	used.isDue = false
@@ -247,25 +258,48 @@ func (i *Informer) need(used *use) {
 	i.settle(used, nil)
 }
 
-// cover opens a source for a use that is due, unless it has one, or there is no room.
-func (i *Informer) cover(used *use) {
-	if i.running == nil || used.source != nil || len(i.watched) >= MaxNames && !i.dropIdlest() {
-		return
+// cover opens a source for a use that is due, unless it has one, and reports whether there is room.
+func (i *Informer) cover(used *use) (hasRoom bool) {
+	switch {
+	case i.running == nil:
+		return false
+	case used.source != nil:
+		return true
+	case len(i.watched) >= MaxNames && !i.dropIdlest() && !(used.waiting > 0 && i.dropHeld()):
+		return false
 	}
 	used.source = i.open(used)
 	i.watched[used] = struct{}{}
+	return true
 }
 
-// coverAll opens sources for the uses that are due, as far as there is room.
+// coverAll opens sources for the uses that are due, as far as there is room: first for those that wait.
 func (i *Informer) coverAll() {
 	if len(i.uses) == len(i.watched) {
 		return
 	}
-	for _, used := range i.uses {
-		if used.isDue {
-			i.cover(used)
+	for _, waits := range []bool{true, false} {
+		for _, used := range i.uses {
+			if used.isDue && used.waiting > 0 == waits && !i.cover(used) {
+				return
+			}
 		}
 	}
+}
+
+// dropHeld takes the place of a use that no one waits for, and reports whether there was one. Only the news that such a lock
+// was taken from its holder is later for that, while who waits for a lock that others keep busy may miss each end of it.
+func (i *Informer) dropHeld() bool {
+	for used := range i.watched {
+		if used.waiting == 0 {
+			if used.shown != nil {
+				used.known = used.shown // It is told of the end, should it have a place again.
+			}
+			i.uncover(used)
+			return true
+		}
+	}
+	return false
 }
 
 // dropIdlest drops the use that has been idle for longest, and reports whether there was one.
@@ -284,10 +318,16 @@ func (i *Informer) dropIdlest() bool {
 
 // drop ends a use without holders.
 func (i *Informer) drop(idle *use) {
-	idle.source.close()
-	delete(i.watched, idle)
+	i.uncover(idle)
 	delete(i.uses, idle.name)
-	i.handler.OnForget(idle.name)
+}
+
+// uncover closes the source of a use.
+func (i *Informer) uncover(used *use) {
+	used.source.close()
+	used.source, used.shown, used.isTold = nil, nil, false
+	delete(i.watched, used)
+	i.handler.OnForget(used.name)
 }
 
 // hasReached reports whether the source has shown what has happened up to a state.

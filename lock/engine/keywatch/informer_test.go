@@ -290,3 +290,65 @@ func TestALockBeyondTheBoundIsWatchedWhenThereIsRoom(t *testing.T) {
 		f.mustTell(t, numbered(0), "forgotten")
 	})
 }
+
+func TestAUseThatWaitsTakesThePlaceOfOneThatIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, newServer())
+		for number := range keywatch.MaxNames {
+			f.server.write(numbered(number), watch.Added)
+			f.Use(numbered(number), nil, number == 0)
+		}
+		pass(keywatch.BriefFor)
+		held, another := numbered(0), named("another")
+		f.mustTell(t, held, "added")
+		release := f.use(another)
+		f.mustHaveOpen(t, keywatch.MaxNames)
+		f.mustTell(t, another, "absent")
+		f.mustTell(t, held, "forgotten")
+		f.use(named("one more"))
+		f.mustTell(t, named("one more"), "")
+		f.mustTell(t, another, "absent") // It waits as well.
+
+		f.server.write(held, watch.Deleted)
+		f.mustTell(t, held, "forgotten")
+		release()
+		f.mustTell(t, named("one more"), "absent")
+		f.mustTell(t, another, "forgotten")
+		f.mustHaveOpen(t, keywatch.MaxNames)
+	})
+}
+
+func TestAUseThatIsHeldHasItsPlaceAgainWhenThereIsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, newServer())
+		held := numbered(0)
+		for number := range keywatch.MaxNames {
+			f.server.write(numbered(number), watch.Added)
+			f.Use(numbered(number), nil, number == 0)
+		}
+		pass(keywatch.BriefFor)
+		release := f.use(named("another"))
+		f.server.write(held, watch.Deleted)
+		f.mustTell(t, held, "forgotten")
+		release()
+		f.mustTell(t, held, "deleted")
+		f.mustHaveOpen(t, keywatch.MaxNames)
+	})
+}
+
+// A lock that is waited for, and whose waiter leaves while it is held, makes room for another that is waited for.
+func TestALockThatNoOneWaitsForAnyMoreMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, newServer())
+		release := f.use(numbered(0))
+		f.Use(numbered(0), nil, true)
+		for number := range keywatch.MaxNames {
+			f.use(numbered(number + 1))
+		}
+		last := numbered(keywatch.MaxNames)
+		f.mustTell(t, last, "")
+		release()
+		f.mustTell(t, last, "absent")
+		f.mustTell(t, numbered(0), "forgotten")
+	})
+}
