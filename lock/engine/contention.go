@@ -96,7 +96,7 @@ func (q *queues) recordAcquired(queue *queue, granted *v1alpha1.Lock, isContende
 	defer q.mu.Unlock()
 	release, queue.release = queue.release.span, knownRelease{}
 	queue.isYielding = false
-	if isContended {
+	if isContended && queue.hasLost {
 		q.spread.won()
 	}
 	q.observeGrant(queue, granted, now)
@@ -122,7 +122,8 @@ func (q *queues) recordHeld(queue *queue, current *v1alpha1.Lock, isLost bool, n
 	queue.backoff = backoffState{steps: queue.backoff.steps}
 	if isLost {
 		q.spread.lost()
-		queue.delay = q.spread.draw(q.random()) // for a lock that expires
+		queue.hasLost = true
+		queue.delay = q.drawDelay(queue) // for a lock that expires
 	}
 	if current != nil {
 		queue.seen.update(lock.Change{Lock: current}, q.hasObserved(current))

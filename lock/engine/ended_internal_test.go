@@ -167,8 +167,48 @@ func TestADeleteSpreadsThoseWhoHaveLostRaces(t *testing.T) {
 	q.random = func() float64 { return 0.9 }
 	queue, _, _ := q.add(nameOf(held), newWaiter(), now)
 	q.spread.lost()
+	queue.hasLost = true
 	q.recordDeleted(held, now)
 	if queue.delay == 0 || !queue.freedAt.Equal(now) {
 		t.Errorf("the head tries %v after %v", queue.delay, queue.freedAt)
+	}
+}
+
+// One lock of an engine is contended with other engines, and another one is not.
+func TestLossesOfOneLockDelayNoOther(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	lockNamed := func(name string) *v1alpha1.Lock {
+		return &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, UID: types.UID(name), ResourceVersion: "10",
+		}}
+	}
+	hot, calm := lockNamed("hot"), lockNamed("calm")
+	q := newQueues(newLockCache(nil, nil), time.Second)
+	q.random = func() float64 { return 0.9 }
+	queueOf := func(held *v1alpha1.Lock) *queue {
+		queue, _, _ := q.add(nameOf(held), newWaiter(), now)
+		queue.seen.update(lock.Change{Lock: held}, true)
+		return queue
+	}
+	ofHot, ofCalm := queueOf(hot), queueOf(calm)
+	q.recordHeld(ofHot, hot, true, now, 0)
+	losses := q.spread.losses
+	q.recordDeleted(hot, now)
+	q.recordDeleted(calm, now)
+	if ofHot.delay == 0 || ofCalm.delay != 0 {
+		t.Errorf("the head of the lost lock waits %v, that of the other %v", ofHot.delay, ofCalm.delay)
+	}
+	next := calm.DeepCopy()
+	next.UID, next.ResourceVersion = "next", "20"
+	q.changed(nameOf(calm), lock.Change{Lock: next}, now)
+	q.recordAcquired(ofCalm, next, true, now)
+	if losses == 0 || q.spread.losses != losses {
+		t.Errorf("the other lock has changed the losses from %v to %v", losses, q.spread.losses)
+	}
+	next = hot.DeepCopy()
+	next.UID, next.ResourceVersion = "next", "20"
+	q.recordAcquired(ofHot, next, true, now)
+	if q.spread.losses >= losses {
+		t.Errorf("a race that was won leaves %v of %v losses", q.spread.losses, losses)
 	}
 }

@@ -32,12 +32,14 @@ func TestAWaitThatEndsBesideAFreeLockEndsWithATry(t *testing.T) {
 			q.changed(nameOf(held), freed, now)
 		}, headStart},
 		"for the event of its own delete": {func(q *queues, _ *queue) { q.recordDeleted(held, now) }, yieldFor},
-		"after losses": {func(q *queues, _ *queue) {
+		"after losses": {func(q *queues, queue *queue) {
 			q.spread.lost()
+			queue.hasLost = true
 			q.changed(nameOf(held), freed, now)
 		}, 0},
 		"after losses, and the lock is freed at that moment": {func(q *queues, queue *queue) {
 			q.spread.lost()
+			queue.hasLost = true
 			queue.seen.lock = nil
 			_ = q.giveUp(queue, queue.head(), now)
 			queue.seen.lock = held

@@ -100,6 +100,8 @@ type queue struct {
 	turn *list.Element
 	// delay is how long the head waits after the lock has become free, since others may be quicker.
 	delay time.Duration
+	// hasLost says that a head has tried and another engine was faster: the delay is for queues that contend.
+	hasLost bool
 	// isYielding says that this engine is deleting the lock, and that the informer has not reported the delete
 	// yet.
 	isYielding bool
@@ -311,7 +313,7 @@ func (q *queues) changed(name types.NamespacedName, change lock.Change, now time
 		switch {
 		case wasHeld && change.IsGone:
 			q.freed(queue, now)
-		case !wasHeld && !change.IsGone && queue.inFlight == nil:
+		case !wasHeld && !change.IsGone && queue.inFlight == nil && queue.hasLost:
 			q.spread.wasQuiet()
 		}
 	}

@@ -25,8 +25,9 @@ func maxSpread(isAdmitted bool) time.Duration {
 	return 20 * time.Millisecond
 }
 
-// spread delays the heads of an engine that has lost races against other engines: the heads of all see the
-// end of a lock at the same moment. A head tries at once with a chance that halves with each
+// spread delays the heads of an engine that have lost races against other engines: the heads of all see the
+// end of a lock at the same moment. A queue that has lost none has no delay, and tells nothing of the others.
+// The losses are the engine's, since callers that take turns make a queue for each turn. A head tries at once with a chance that halves with each
 // loss, and goes on in slots with the same chance. So a release costs a few writes instead of one
 // for each engine, and yet those that have waited are as fast as one that has just come.
 type spread struct {
@@ -54,5 +55,13 @@ func (s *spread) wasQuiet() { s.losses = max(s.losses-quietGain, 0) }
 // freed records that the lock is free from now on, and draws the delay of the head.
 func (q *queues) freed(queue *queue, now time.Time) {
 	queue.abandonRead()
-	queue.freedAt, queue.delay = now, q.spread.draw(q.random())
+	queue.freedAt, queue.delay = now, q.drawDelay(queue)
+}
+
+// drawDelay returns how long the head waits after its lock has become free.
+func (q *queues) drawDelay(queue *queue) time.Duration {
+	if !queue.hasLost {
+		return 0
+	}
+	return q.spread.draw(q.random())
 }
