@@ -315,7 +315,7 @@ func TestACallerThatGoesOnIsAnsweredLateAndItsBodiesAreBounded(t *testing.T) {
 		f.locks.Calls()
 		reviewed.asked = nil
 		ends.Store(0)
-		answers, late := make(chan answer, begun), make(chan answer, refused)
+		answers, late := make(chan answer, begun), make(chan answer, refused+1)
 		for key := range begun { // Each has its turn within 5 s, a second after the other.
 			go func() { answers <- call(fmt.Sprint("begun-", key)) }()
 		}
@@ -329,8 +329,11 @@ func TestACallerThatGoesOnIsAnsweredLateAndItsBodiesAreBounded(t *testing.T) {
 		}
 		if taken := f.Limiter().BodyBytes(); taken != (begun+refused)*size {
 			t.Errorf("%d bytes are counted while the calls are held back", taken)
-		} else {
-			f.wantNoRoom(call("one-more"))
+		}
+		go func() { late <- call("one-more") }() // There is no room for its body, and it is held back all the same.
+		synctest.Wait()
+		if taken := f.Limiter().BodyBytes(); taken != (begun+refused)*size {
+			t.Errorf("%d bytes are counted beside a body without room", taken)
 		}
 		for second := range 5 {
 			synctest.Wait()
@@ -344,7 +347,7 @@ func TestACallerThatGoesOnIsAnsweredLateAndItsBodiesAreBounded(t *testing.T) {
 				t.Errorf("begun in turn: %s", got.body)
 			}
 		}
-		for range refused {
+		for range cap(late) {
 			f.wantProblems(<-late, 429, "RATE_LIMITED")
 		}
 		if asked := len(f.requests()); asked != begun || len(reviewed.asked) != begun {

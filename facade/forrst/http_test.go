@@ -192,8 +192,8 @@ func TestUnavailabilityTellsWhenToRetry(t *testing.T) {
 // the rest is read, within reason.
 func TestBodyThatIsTooLargeIsReadToItsEnd(t *testing.T) {
 	for size, want := range map[int64]int64{
-		5 * forrst.MaxRequestBytes:   0,
-		100 * forrst.MaxRequestBytes: 91*forrst.MaxRequestBytes - 1,
+		2 * forrst.MaxRequestBytes:   0,
+		100 * forrst.MaxRequestBytes: 98*forrst.MaxRequestBytes - 1,
 	} {
 		f := newFixture(t)
 		body := &io.LimitedReader{R: zeros{}, N: size}

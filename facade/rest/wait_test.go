@@ -350,10 +350,12 @@ func TestCallsThatFailCountAgainstTheRate(t *testing.T) {
 		"a faulty body":     {"bob", http.MethodPost, report, "{", http.StatusBadRequest, 3},
 		"no JSON":           {"bob", http.MethodPost, report, "\ufeff", http.StatusBadRequest, 3},
 		"a faulty query":    {"bob", http.MethodGet, report + "?watch=1&watch=2", "", http.StatusBadRequest, 4},
+		"no room":           {"bob", http.MethodPost, report, ofSixty + strings.Repeat(" ", 20_000), http.StatusServiceUnavailable, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, func(s *testfacade.Settings) {
-				s.Access, s.Server.Limits, s.Server.Clock = &callers{deny: []string{"eve create"}}, limits.Limits{RatePerCaller: 2}, s.Clock
+				s.Access, s.Server.Clock = &callers{deny: []string{"eve create"}}, s.Clock
+				s.Server.Limits = limits.Limits{RatePerCaller: 2, BodyBytes: 10_000}
 			})
 			for range test.calls {
 				f.do(test.method, test.path, test.body, "User", test.who).want(test.status)

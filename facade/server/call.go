@@ -145,9 +145,6 @@ func (s *Calls) run(c *Call, p Protocol) (err error) {
 	}
 	c.Body = s.limiter.Body(limits.CallerOf(c.Request, c.Caller.Holder()), c.Request.Body, s.MaxBodyBytes)
 	asked, faulty := p.Read()
-	if _, isRefused := errors.AsType[*limits.Error](faulty); isRefused { // There is no room for the body.
-		return faulty
-	}
 	BeginCall(c.Writer, c.Request)
 	ctx := c.Request.Context()
 	if err := c.Caller.Permit.Begin(ctx, asked.Cost, asked.Wait); err != nil {

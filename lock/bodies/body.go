@@ -10,7 +10,7 @@ import (
 const (
 	// maxDrainedBytes of a body that is refused are read and forgotten: a client that is still
 	// sending when the connection closes never sees the answer.
-	maxDrainedBytes = 8 << 20
+	maxDrainedBytes = 1 << 20
 	// maxExpectedBytes are set aside for a body that is announced. More has to come first: an
 	// announcement costs the client nothing.
 	maxExpectedBytes = 64 << 10

@@ -107,6 +107,21 @@ func TestABodyThatEndsEarlyCountsUntilItIsForgotten(t *testing.T) {
 	}
 }
 
+// endless is a client that sends on.
+type endless int64
+
+func (e *endless) Read(p []byte) (int, error) {
+	*e += endless(len(p))
+	return len(p), nil
+}
+
+func TestLittleIsReadOfABodyThatIsRefused(t *testing.T) {
+	left, sent := room(100), new(endless)
+	if _, err := body(&left, sent, 1000).ReadAll(-1); !errors.Is(err, errFull) || *sent > 1<<20+1000 {
+		t.Errorf("%d bytes were read: %v", *sent, err)
+	}
+}
+
 // failing is a connection that breaks.
 type failing struct{}
 
