@@ -39,7 +39,7 @@ func forKey(key string) lock.Request {
 
 // TestALateGrantAmongThousandsThatNeverHappened is about the time after an outage.
 func TestALateGrantAmongThousandsThatNeverHappened(t *testing.T) {
-	const others = 12_000
+	const others = 4_000
 	for title, test := range map[string]struct {
 		// isEarly says that the write happens before the engine has given it up.
 		isEarly, isShown bool
