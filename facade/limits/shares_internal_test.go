@@ -175,7 +175,7 @@ func TestATenthOfTheCallsInFlightIsKeptForRenewalsAndReleases(t *testing.T) {
 	}
 	begin(worker, Work, 18, "in_flight_per_caller")
 	for range 19 { // Requests that are sent slowly, or whose refusal nobody takes.
-		defer l.permit(worker).Release()
+		l.permit(worker)
 	}
 	begin(worker, Upkeep, 2, "in_flight_per_caller")
 	work[0].Release()

@@ -265,7 +265,7 @@ func (i *Informer) cover(used *use) (hasRoom bool) {
 		return false
 	case used.source != nil:
 		return true
-	case len(i.watched) >= MaxNames && !i.dropIdlest() && !(used.waiting > 0 && i.dropHeld()):
+	case len(i.watched) >= MaxNames && !i.dropIdlest() && (used.waiting == 0 || !i.dropHeld()):
 		return false
 	}
 	used.source = i.open(used)
