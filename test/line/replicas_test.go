@@ -165,7 +165,8 @@ func (i *installation) meet(ctx context.Context) {
 	}
 }
 
-// awaitWaiters waits until a replica says that so many callers wait for a lock.
+// awaitWaiters waits until a replica says that so many callers wait for a lock. It asks as one of them, so it must ask far less
+// often than the rate that they have together.
 func (i *installation) awaitWaiters(ctx context.Context, at *replica, namespace, key, token string, number int) {
 	GinkgoHelper()
 	Eventually(func(ctx context.Context) (int, error) {
@@ -180,12 +181,15 @@ func (i *installation) awaitWaiters(ctx context.Context, at *replica, namespace,
 			return 0, err
 		}
 		defer func() { _ = response.Body.Close() }() // Only read.
+		if response.StatusCode != http.StatusOK {
+			return 0, fmt.Errorf("%s", response.Status)
+		}
 		var listed wire.Waiters
 		if err := json.NewDecoder(response.Body).Decode(&listed); err != nil {
 			return 0, err
 		}
 		return len(listed.Waiters), nil
-	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Millisecond).Should(Equal(number))
+	}).WithContext(ctx).WithTimeout(patience).WithPolling(100*time.Millisecond).Should(Equal(number))
 }
 
 // caller is a client of one replica, which it has called before.
