@@ -189,7 +189,7 @@ func (i *installation) awaitWaiters(ctx context.Context, at *replica, namespace,
 			return 0, err
 		}
 		return len(listed.Waiters), nil
-	}).WithContext(ctx).WithTimeout(patience).WithPolling(100*time.Millisecond).Should(Equal(number))
+	}).WithContext(ctx).WithTimeout(patience).WithPolling(100 * time.Millisecond).Should(Equal(number))
 }
 
 // caller is a client of one replica, which it has called before.
