@@ -63,7 +63,7 @@ func (c *call) answerGranted(requested *acquisition, granted *v1alpha1.Lock, err
 // frames of calls that wait, so what comes before and after is not a part of it.
 func (c *call) acquireOrFind(requested *acquisition) (*v1alpha1.Lock, error) {
 	if requested.isRepeatable && requested.wait > 0 {
-		if granted, err := c.lookBefore(requested); !errors.Is(err, lock.ErrHeld) {
+		if granted, err := c.lookBefore(requested); !isNotOwn(err) {
 			return granted, err
 		}
 	}
@@ -77,22 +77,39 @@ func (c *call) lookBefore(requested *acquisition) (*v1alpha1.Lock, error) {
 	if err := c.Caller.Permit.Pay(c.Request.Context()); err != nil {
 		return nil, err
 	}
-	return c.findOwn(c.Request.Context(), requested, lock.ErrHeld)
+	return c.findOwn(c.Request.Context(), requested)
 }
 
 // afterAcquire looks for the grant of another call if there is one. If the answer cannot be sent, a lock that
 // was acquired is taken back.
 func (c *call) afterAcquire(requested *acquisition, granted *v1alpha1.Lock, err error) (*v1alpha1.Lock, error) {
 	ctx := c.Request.Context()
-	switch {
-	case err == nil:
+	if err == nil {
 		c.undo = func() { c.config.Locks.TakeBack(ctx, c.operation.name, &c.Caller, granted) }
-	case requested.isRepeatable && errors.Is(err, lock.ErrFoundElsewhere):
-		return c.findOwn(ctx, requested, errRepeatedEnded())
-	case requested.isRepeatable && errors.Is(err, lock.ErrHeld):
-		return c.findOwn(ctx, requested, err)
+		return granted, nil
 	}
-	return granted, err
+	isElsewhere := errors.Is(err, lock.ErrFoundElsewhere)
+	if !requested.isRepeatable || !isElsewhere && !errors.Is(err, lock.ErrHeld) {
+		return nil, err
+	}
+	found, lookErr := c.findOwn(ctx, requested)
+	switch {
+	case !isNotOwn(lookErr):
+		return found, lookErr
+	case isElsewhere:
+		return nil, errRepeatedEnded()
+	case requested.wait == 0 && errors.Is(lookErr, lock.ErrNotHeld):
+		// What held the lock may have been the grant of this request, which must not be told that another one holds it.
+		requested.isRepeatable = false
+		granted, err = requested.Acquire(ctx, c.operation.name)
+		return c.afterAcquire(requested, granted, err)
+	}
+	return nil, err
+}
+
+// isNotOwn reports whether a look has found no grant of the request.
+func isNotOwn(err error) bool {
+	return errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch)
 }
 
 // errRepeatedEnded answers a request that has found its grant, which has ended by then.
@@ -100,23 +117,21 @@ func errRepeatedEnded() error {
 	return problems.New(problems.LockEnded, "The grant of this Idempotency-Key has ended; to acquire the lock anew, send another key")
 }
 
-// findOwn returns the lock, renewed, if it is held by the secret of the request, or else the error otherwise. A grant
-// that was found by reading counts only from its renewal on: the service ends a grant whose caller it
-// takes to have gone (docs/design.md, section 8.1).
-func (c *call) findOwn(ctx context.Context, requested *acquisition, otherwise error) (*v1alpha1.Lock, error) {
+// findOwn returns the lock, renewed, if it is held by the secret of the request. A grant that was found by reading counts
+// only from its renewal on: the service ends a grant whose caller it takes to have gone (docs/design.md, section 8.1). The
+// error is [lock.ErrNotHeld] for a free lock, and [lock.ErrOwnerMismatch] for one that another one holds or that is ending.
+func (c *call) findOwn(ctx context.Context, requested *acquisition) (*v1alpha1.Lock, error) {
 	key := requested.FullKey()
 	current, err := c.config.Locks.GetWithOwner(ctx, &c.Caller, key)
-	switch {
-	case errors.Is(err, lock.ErrNotHeld):
-		return nil, otherwise
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case !locks.IsOwner(requested.secret, current.Spec.Owner):
-		return nil, otherwise
+	}
+	if !locks.IsOwner(requested.secret, current.Spec.Owner) {
+		return nil, lock.ErrOwnerMismatch
 	}
 	fencing, err := current.FencingToken()
 	if err != nil {
-		return nil, otherwise // It is being deleted.
+		return nil, lock.ErrOwnerMismatch // It is being deleted.
 	}
 	renewal, err := c.config.Locks.PrepareRenew(&c.Caller, key, locks.TokenClaim(locktoken.Token{Secret: requested.secret, FencingToken: fencing}), requested.TTL())
 	if err != nil {

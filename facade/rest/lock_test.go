@@ -1,6 +1,7 @@
 package rest_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
@@ -175,6 +177,33 @@ func TestRepeatedAcquire(t *testing.T) {
 	f.do(http.MethodPost, report, ofSixty, "Idempotency-Key", again+"2").want(http.StatusLocked, "lock-held")
 	f.do(http.MethodPost, report, ofSixty).want(http.StatusLocked, "lock-held")
 	f.do(http.MethodDelete, report, "", "X-Lock-Token", second.LockToken).want(http.StatusNoContent)
+}
+
+// The lock that a repeated request has found held by its own grant may be free when it looks for that grant.
+func TestARepeatedAcquireWhoseGrantEndsMeanwhileIsNotToldThatAnotherHoldsTheLock(t *testing.T) {
+	const again = "an-idempotency-key"
+	f := newFixture(t)
+	first := f.acquire(report, ofSixty, "Idempotency-Key", again)
+	ends := endsBeforeRead{Backend: f.locks, end: func() { f.do(http.MethodDelete, report, "", "X-Lock-Token", first).want(http.StatusNoContent) }}
+	repeated := newFixture(t, func(s *testfacade.Settings) { s.Locks = &ends })
+	if second := repeated.acquire(report, ofSixty, "Idempotency-Key", again); second == first {
+		t.Error("the token of a grant that has ended")
+	}
+}
+
+// endsBeforeRead has a lock end before it is read for the first time.
+type endsBeforeRead struct {
+	*locktest.Backend
+	end func()
+}
+
+// Get implements [lock.Backend].
+func (e *endsBeforeRead) Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
+	if end := e.end; end != nil {
+		e.end = nil
+		end()
+	}
+	return e.Backend.Get(ctx, namespace, key)
 }
 
 func TestAnAnswerNamesAFewMistakesOfMany(t *testing.T) {
