@@ -51,13 +51,6 @@ func (r *Request) Validate(limits rules.Limits) (holder *rules.ValidReference, e
 	return r.Acquisition.Validate(limits)
 }
 
-// RequestAcquirer is a [Backend] that gets a request by reference. The stack of a caller that waits then keeps no copies
-// of it, and is half as large.
-type RequestAcquirer interface {
-	// AcquireRequest is Acquire of [Backend]. It reads the request only until it returns, and does not change it.
-	AcquireRequest(ctx context.Context, namespace string, request *Request) (*v1alpha1.Lock, error)
-}
-
 // Proof proves that a caller may renew or release a lock.
 type Proof = rules.Proof
 

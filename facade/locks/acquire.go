@@ -147,19 +147,8 @@ func (a *Acquisition) ask(ctx context.Context) (granted *v1alpha1.Lock, err erro
 			return nil, err
 		}
 	}
-	if from, ok := a.locks.backend.(lock.RequestAcquirer); ok {
-		granted, err = from.AcquireRequest(ctx, a.caller.Namespace, &a.request)
-	} else {
-		granted, err = a.askByValue(ctx)
-	}
+	granted, err = a.locks.backend.Acquire(ctx, a.caller.Namespace, a.request)
 	return granted, errOfBackend(err)
-}
-
-// askByValue is not a part of ask, whose frame would then have two copies of the request.
-//
-//go:noinline
-func (a *Acquisition) askByValue(ctx context.Context) (*v1alpha1.Lock, error) {
-	return a.locks.backend.Acquire(ctx, a.caller.Namespace, a.request)
 }
 
 // checkNamed returns an error unless the object that the caller names exists.

@@ -87,12 +87,11 @@ type Line struct {
 const maxLookups = 16
 
 var (
-	_ lock.Backend         = (*Line)(nil)
-	_ lock.RequestAcquirer = (*Line)(nil)
-	_ lock.Pager           = (*Line)(nil)
-	_ lock.Streamer        = (*Line)(nil)
-	_ lock.LineReader      = (*Line)(nil)
-	_ lock.LineCounter     = (*Line)(nil)
+	_ lock.Backend     = (*Line)(nil)
+	_ lock.Pager       = (*Line)(nil)
+	_ lock.Streamer    = (*Line)(nil)
+	_ lock.LineReader  = (*Line)(nil)
+	_ lock.LineCounter = (*Line)(nil)
 )
 
 // New returns a line without other members; see [Line.SetMembers].
@@ -125,42 +124,26 @@ func New(options Options) (*Line, error) {
 // Acquire implements [lock.Backend]. A call that does not wait is decided here. One that waits is, too, if the
 // lock seems free, no other replica has its line, and it is the first here: nothing is known of a line elsewhere.
 func (l *Line) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
-	return l.AcquireRequest(ctx, namespace, &request)
-}
-
-// AcquireRequest implements [lock.RequestAcquirer].
-func (l *Line) AcquireRequest(ctx context.Context, namespace string, request *lock.Request) (*v1alpha1.Lock, error) {
-	wait, granted, err := l.begin(ctx, namespace, request)
-	if wait == nil {
-		return granted, err
-	}
-	return wait.run(ctx)
-}
-
-// begin returns the wait of a call, or nil and what is decided here. It is not a part of AcquireRequest since a stack
-// keeps the frames of those that wait: a caller whose frames are small takes half the stack.
-func (l *Line) begin(ctx context.Context, namespace string, request *lock.Request) (*lineWait, *v1alpha1.Lock, error) {
 	if request.Wait <= 0 || !l.IsRunning() {
-		granted, err := l.Local.Acquire(ctx, namespace, *request)
-		return nil, granted, err
+		return l.Local.Acquire(ctx, namespace, request)
 	}
 	came := l.timers.Now()
 	name := types.NamespacedName{Namespace: namespace, Name: request.FullKey().ObjectName()}
 	if l.members.view().homeOf(name) == l.self && l.SeemsFree(name) && l.waits.beginFirst(name) {
-		granted, err := l.tryFirst(ctx, name, *request)
+		granted, err := l.tryFirst(ctx, name, request)
 		isFinal := err == nil || errors.Is(err, lock.ErrInvalid) || errors.Is(err, lock.ErrRefused) || errors.Is(err, lock.ErrForbidden)
 		if isFinal || ctx.Err() != nil {
-			return nil, granted, err
+			return granted, err
 		}
 		// A wait outlasts what may pass, such as a failure; the line tells of what does not.
 	}
-	wait := &lineWait{line: l, namespace: namespace, name: name, request: *request, came: came, stood: came}
+	wait := &lineWait{line: l, namespace: namespace, name: name, request: request, came: came, stood: came}
 	if wait.request.Owner == "" {
 		wait.request.Owner = lock.NewOwner()
 	}
 	wait.request.ID = uuid.NewString()
 	wait.beginAt(l.cameAt(request.Since, came))
-	return wait, nil, nil
+	return wait.run(ctx)
 }
 
 // tryFirst decides for a caller that beginFirst has counted.
