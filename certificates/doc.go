@@ -1,9 +1,7 @@
 // Package certificates has the rules of the certificates that the installation issues itself: when an
-// authority or a certificate must be replaced, which authorities clients must trust meanwhile, and what the
-// certificates say. The rules are pure functions of what there is and of the time; controllers/issuer reads
-// and writes the objects.
+// authority or a certificate must be replaced, and what the certificates say. The rules are pure functions of
+// what there is and of the time; controllers/issuer reads and writes the objects.
 //
-// One authority signs. When it is replaced, the key of the former one is gone at once, but clients go on
-// trusting it, and its certificates are served, until clients have had time to learn of the new one. Then all
-// certificates are issued anew, and the former authority is dropped when no process serves one of its own.
+// An authority is extended with its key before it ends. So whoever trusts an earlier certificate of it, or
+// serves one that it has issued earlier, notices nothing.
 package certificates

@@ -1,7 +1,6 @@
 package certificates
 
 import (
-	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -30,7 +29,7 @@ const (
 type Pair struct {
 	Certificate *x509.Certificate
 	Key         crypto.Signer
-	// CertificatePEM and KeyPEM are both in PEM.
+	// CertificatePEM has Certificate and nothing else, KeyPEM has Key.
 	CertificatePEM, KeyPEM []byte
 }
 
@@ -44,25 +43,21 @@ func ParsePair(certificate, key []byte) (*Pair, error) {
 	if !ok {
 		return nil, errors.New("the key cannot sign")
 	}
-	return &Pair{Certificate: parsed.Leaf, Key: signer, CertificatePEM: certificate, KeyPEM: key}, nil
+	alone := pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: parsed.Leaf.Raw})
+	return &Pair{Certificate: parsed.Leaf, Key: signer, CertificatePEM: alone, KeyPEM: key}, nil
 }
 
-// ParseAuthority is [ParsePair] for an authority: its certificate may sign others, and is valid by its own key.
+// ParseAuthority is [ParsePair] for an authority, which may sign other certificates. One that another authority
+// has issued does not count: clients would need that one, too.
 func ParseAuthority(certificate, key []byte) (*Pair, error) {
 	pair, err := ParsePair(certificate, key)
 	if err != nil {
 		return nil, err
 	}
-	if !isAuthority(pair.Certificate) {
+	if !pair.Certificate.IsCA || pair.Certificate.CheckSignatureFrom(pair.Certificate) != nil {
 		return nil, errors.New("the certificate is not that of an authority")
 	}
 	return pair, nil
-}
-
-// isAuthority reports whether the certificate may sign others. An authority that another one has issued does
-// not count: clients would need that one, too.
-func isAuthority(certificate *x509.Certificate) bool {
-	return certificate.IsCA && certificate.CheckSignatureFrom(certificate) == nil
 }
 
 // NewAuthority returns an authority with a new key. It can issue certificates for servers of these DNS names,
@@ -93,6 +88,26 @@ func NewAuthority(name string, dnsNames []string, now time.Time, lifetime time.D
 	return sign(template, template, key, key)
 }
 
+// Extend returns the authority with a later end, which permits these DNS names besides those that it permits. It keeps
+// key and name, so that clients which trust either certificate accept what both have issued for what they permit.
+func (p *Pair) Extend(dnsNames []string, now time.Time, lifetime time.Duration) (*Pair, error) {
+	template := *p.Certificate
+	template.SerialNumber = nil // Another one is drawn.
+	template.NotBefore, template.NotAfter = now.Add(-backdate), now.Add(lifetime)
+	template.PermittedDNSDomains = slices.Concat(p.Certificate.PermittedDNSDomains, p.forbidden(dnsNames))
+	return sign(&template, &template, p.Key, p.Key)
+}
+
+// forbidden returns those of the DNS names that the authority cannot issue certificates for.
+func (p *Pair) forbidden(dnsNames []string) []string {
+	domains := p.Certificate.PermittedDNSDomains
+	return slices.DeleteFunc(slices.Clone(dnsNames), func(name string) bool {
+		return len(domains) == 0 || slices.ContainsFunc(domains, func(domain string) bool {
+			return name == domain || strings.HasSuffix(name, "."+strings.TrimPrefix(domain, "."))
+		})
+	})
+}
+
 // Issue returns a certificate for a server of these DNS names, with a new key. It ends before the authority
 // does.
 func (p *Pair) Issue(dnsNames []string, now time.Time, lifetime time.Duration) (*Pair, error) {
@@ -115,7 +130,7 @@ func (p *Pair) Issue(dnsNames []string, now time.Time, lifetime time.Duration) (
 	}, p.Certificate, key, p.Key)
 }
 
-func sign(template, issuer *x509.Certificate, key *ecdsa.PrivateKey, issuerKey crypto.Signer) (*Pair, error) {
+func sign(template, issuer *x509.Certificate, key, issuerKey crypto.Signer) (*Pair, error) {
 	certificate, err := x509.CreateCertificate(rand.Reader, template, issuer, key.Public(), issuerKey)
 	if err != nil {
 		return nil, fmt.Errorf("sign a certificate: %w", err)
@@ -127,32 +142,4 @@ func sign(template, issuer *x509.Certificate, key *ecdsa.PrivateKey, issuerKey c
 	return ParsePair(
 		pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: certificate}),
 		pem.EncodeToMemory(&pem.Block{Type: keyBlock, Bytes: encodedKey}))
-}
-
-// ParseBundle returns the authorities in the text, each once, and leaves out what is none.
-func ParseBundle(text []byte) []*x509.Certificate {
-	var authorities []*x509.Certificate
-	for {
-		var block *pem.Block
-		if block, text = pem.Decode(text); block == nil {
-			return authorities
-		}
-		parsed, err := x509.ParseCertificate(block.Bytes)
-		if err == nil && isAuthority(parsed) && !contains(authorities, parsed) {
-			authorities = append(authorities, parsed)
-		}
-	}
-}
-
-// FormatBundle returns the certificates in PEM, in their order.
-func FormatBundle(authorities []*x509.Certificate) []byte {
-	var text bytes.Buffer
-	for _, authority := range authorities {
-		text.Write(pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: authority.Raw}))
-	}
-	return text.Bytes()
-}
-
-func contains(certificates []*x509.Certificate, one *x509.Certificate) bool {
-	return slices.ContainsFunc(certificates, one.Equal)
 }

@@ -2,7 +2,12 @@ package certificates_test
 
 import (
 	"bytes"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -44,20 +49,50 @@ func TestBrokenContentsAreNoPair(t *testing.T) {
 	}
 }
 
-func TestABundleHasAuthoritiesOnce(t *testing.T) {
+func TestNothingButTheCertificateIsPublished(t *testing.T) {
 	authority, other := newAuthority(t), newAuthority(t)
-	leaf, err := authority.Issue([]string{"facade.ns.svc"}, start, policy.Lifetime)
+	pair, err := certificates.ParseAuthority(slices.Concat(authority.CertificatePEM, authority.KeyPEM, other.CertificatePEM), authority.KeyPEM)
+	if err != nil || !bytes.Equal(pair.CertificatePEM, authority.CertificatePEM) {
+		t.Errorf("%v, %s", err, pair.CertificatePEM)
+	}
+}
+
+// An authority of another issuer, which is taken over, has other keys and constraints.
+func TestAnExtendedAuthorityIsTheSameButForItsTime(t *testing.T) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := slices.Concat([]byte("# a comment\n"), authority.CertificatePEM, leaf.CertificatePEM, other.CertificatePEM,
-		[]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), authority.CertificatePEM, authority.KeyPEM, []byte("rest"))
-	got := certificates.FormatBundle(certificates.ParseBundle(text))
-	if !bytes.Equal(got, slices.Concat(authority.CertificatePEM, other.CertificatePEM)) {
-		t.Errorf("got %s", got)
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: "theirs"}, NotBefore: start.AddDate(-1, 0, 0), NotAfter: start.AddDate(0, 1, 0),
+		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true, SubjectKeyId: []byte("any"),
 	}
-	if bytes.Contains(got, []byte("PRIVATE")) {
-		t.Error("the bundle has a key")
+	signed, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := certificates.ParseAuthority(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed}),
+		pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, former := range map[string]*certificates.Pair{"own": newAuthority(t), "of another issuer": theirs} {
+		extended, err := former.Extend([]string{"facade.ns.svc"}, start, policy.AuthorityLifetime)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := certificates.ParseAuthority(extended.CertificatePEM, extended.KeyPEM); err != nil {
+			t.Error(err)
+		}
+		is, was := *extended.Certificate, *former.Certificate
+		if is.SerialNumber.Cmp(was.SerialNumber) == 0 || !is.NotBefore.Equal(start.Add(-time.Hour)) || !is.NotAfter.Equal(start.Add(policy.AuthorityLifetime)) {
+			t.Errorf("%s: %s, from %s to %s", name, is.SerialNumber, is.NotBefore, is.NotAfter)
+		}
+		is.SerialNumber, is.NotBefore, is.NotAfter = was.SerialNumber, was.NotBefore, was.NotAfter
+		is.Raw, is.RawTBSCertificate, is.Signature = was.Raw, was.RawTBSCertificate, was.Signature
+		if !reflect.DeepEqual(is, was) {
+			t.Errorf("%s: got %+v, want %+v", name, is, was)
+		}
 	}
 }
 
@@ -69,9 +104,9 @@ func FuzzParse(f *testing.F) {
 		if pair, err := certificates.ParseAuthority(certificate, key); err == nil && !pair.Certificate.IsCA {
 			t.Error("not an authority")
 		}
-		state := &certificates.State{Former: certificates.ParseBundle(certificate), Leafs: []certificates.Leaf{{DNSNames: []string{"a"}}}}
-		if policy.AuthorityDue(state, start) == "" {
-			t.Error("nothing signs")
+		present, _ := certificates.ParsePair(certificate, key)
+		if _, _, err := policy.Leaf(authority, present, []string{"facade.ns.svc"}, start); err != nil {
+			t.Error(err)
 		}
 	})
 }

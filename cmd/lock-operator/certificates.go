@@ -23,18 +23,15 @@ import (
 type certificateOptions struct {
 	authority string
 	leafs     certificateList
-	// chosen are the durations that the flags set. The others are 0.
-	chosen certificates.Policy
+	policy    certificates.Policy
 }
-
-func (o *certificateOptions) policy() certificates.Policy { return o.chosen.WithDefaults() }
 
 func (o *certificateOptions) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.authority, "certificate-authority", "", "The name of the Secret with the authority that signs the certificates of --issue-certificate, and of the ConfigMap that publishes it, in the namespace of the operator. Empty to issue none: certificates come from elsewhere.")
 	flags.Var(&o.leafs, "issue-certificate", "The `name` of a Secret to keep a certificate in for the Service of the same name, and after commas further DNS names for it. Repeat the flag for more certificates.")
-	flags.DurationVar(&o.chosen.Lifetime, "certificate-lifetime", 0, "How long a certificate is valid; at least 4h. It is issued anew when a third of that is left. 0s means 90 days, or as near to that as --authority-lifetime and --authority-overlap allow.")
-	flags.DurationVar(&o.chosen.AuthorityLifetime, "authority-lifetime", 0, "How long the authority is valid; at least four times --certificate-lifetime. It is replaced when a third of that is left. 0s means ten years, or four times --certificate-lifetime if that is more.")
-	flags.DurationVar(&o.chosen.Overlap, "authority-overlap", 0, "How long a new authority is published before certificates are issued by it, and how long the former one is trusted after that; at most a quarter of --certificate-lifetime. All clients must have learnt of the new one by then. 0s means 14 days, or a quarter of --certificate-lifetime if that is less.")
+	usual := certificates.DefaultPolicy()
+	flags.DurationVar(&o.policy.Lifetime, "certificate-lifetime", usual.Lifetime, "How long a certificate is valid, at least 1h, but no longer than its authority. It is issued anew when a third of its life is left.")
+	flags.DurationVar(&o.policy.AuthorityLifetime, "authority-lifetime", usual.AuthorityLifetime, "How long the authority is valid, at least 1h. It is extended, with the same key, when a third of its life is left.")
 }
 
 func (o *certificateOptions) validate() error {
@@ -56,8 +53,8 @@ func (o *certificateOptions) validate() error {
 			return fmt.Errorf("--issue-certificate: the Secret %s is to hold two certificates", leaf.Name)
 		}
 	}
-	if err := o.policy().Validate(); err != nil {
-		return fmt.Errorf("--certificate-lifetime, --authority-lifetime, --authority-overlap: %w", err)
+	if err := o.policy.Validate(); err != nil {
+		return fmt.Errorf("--certificate-lifetime, --authority-lifetime: %w", err)
 	}
 	return nil
 }
@@ -103,7 +100,7 @@ func addIssuer(manager ctrl.Manager, settings options, now clock.PassiveClock, e
 		Namespace:  settings.leaderElectionNamespace,
 		Authority:  settings.certificates.authority,
 		Leafs:      settings.certificates.leafs,
-		Policy:     settings.certificates.policy(),
+		Policy:     settings.certificates.policy,
 		Clock:      now,
 		Leadership: election,
 	})

@@ -1,17 +1,15 @@
 // Package issuer issues the certificates of the installation, and tells API servers and clients which
-// authorities to trust, by the rules of package certificates.
+// authority to trust, by the rules of package certificates.
 package issuer
 
 import (
 	"context"
 	"crypto/x509"
 	"errors"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,9 +19,9 @@ import (
 )
 
 const (
-	// maxInterval and minInterval bound how often the objects are read: often enough for the overlap, and to
-	// repair soon what another party has changed; but not as often as a party that changes it back each time.
-	maxInterval = 30 * time.Second
+	// interval is how often the objects are read, to repair soon what another party has changed, and minInterval
+	// bounds that: a party may change a webhook configuration back each time.
+	interval    = 30 * time.Second
 	minInterval = time.Second
 	// timeout bounds one pass.
 	timeout = 30 * time.Second
@@ -97,46 +95,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	err := r.pass(ctx)
 	r.passed = r.options.Clock.Now()
-	switch {
-	case err == nil:
-		return ctrl.Result{RequeueAfter: r.interval()}, nil
-	case onlyConflicts(err):
-		return ctrl.Result{RequeueAfter: minInterval}, nil
+	if err != nil {
+		return ctrl.Result{}, err
 	}
-	return ctrl.Result{}, err
+	return ctrl.Result{RequeueAfter: interval}, nil
 }
 
-func (r *Reconciler) interval() time.Duration {
-	const perOverlap = 5
-	return max(minInterval, min(maxInterval, r.options.Policy.Overlap/perOverlap))
-}
-
-// pass reads everything and brings it in order. What fails keeps nothing else from being done that does not
-// depend on it.
+// pass brings everything in order. What fails keeps nothing else from being done, but for the authority.
 func (r *Reconciler) pass(ctx context.Context) error {
-	objects, err := r.read(ctx)
+	authority, err := r.keepAuthority(ctx)
 	if err != nil {
 		return err
 	}
-	now := r.options.Clock.Now() // The reads have brought the API server's time.
-	state := objects.state(&r.options)
-	// First, so that no certificate is ever of an authority whose key is lost.
-	if err := r.keepAuthority(ctx, objects, state, now); err != nil {
-		return err
+	r.authority.Store(authority.Certificate)
+	// First what trusts, and then what is to be trusted.
+	failed := errors.Join(r.inject(ctx, authority.CertificatePEM), r.publish(ctx, authority.CertificatePEM))
+	for index := range r.options.Leafs {
+		failed = errors.Join(failed, r.keepLeaf(ctx, &r.options.Leafs[index], authority))
 	}
-	r.authority.Store(state.Authority.Certificate)
-	trusted := r.options.Policy.Bundle(state, now)
-	injectErr := r.inject(ctx, objects, state, trusted)
-	publishErr := r.publish(ctx, objects, state, trusted, now)
-	leafErr := r.issue(ctx, objects, state, now)
-	return errors.Join(injectErr, publishErr, leafErr)
-}
-
-// onlyConflicts reports whether nothing has failed but conditional writes of what has changed.
-func onlyConflicts(err error) bool {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return apierrors.IsConflict(err)
-	}
-	return !slices.ContainsFunc(joined.Unwrap(), func(each error) bool { return !onlyConflicts(each) })
+	return failed
 }

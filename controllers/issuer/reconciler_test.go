@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,9 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -148,7 +147,7 @@ func (w *world) bundles() map[string]string {
 // wantTrust wants API servers and clients to trust the authority of the Secret.
 func (w *world) wantTrust() {
 	w.Helper()
-	authority := string(w.secret("authority").Data["ca.crt"])
+	authority := string(w.secret("authority").Data["tls.crt"])
 	var publication corev1.ConfigMap
 	w.get("authority", &publication)
 	if authority == "" || publication.Data["ca.crt"] != authority || strings.Contains(authority, "PRIVATE") {
@@ -222,35 +221,6 @@ func TestTheAuthorityIsStoredBeforeItIsUsed(t *testing.T) {
 	}
 }
 
-func TestAConflictIsNoError(t *testing.T) {
-	w := newWorld(t)
-	w.refuse = func(object client.Object) error {
-		return apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, object.GetName(), errors.New("changed"))
-	}
-	if result, err := w.after(0); err != nil || result.RequeueAfter == 0 {
-		t.Errorf("%v, %v", result, err)
-	}
-	w.refuse = func(object client.Object) error {
-		if object.GetName() == "facade" {
-			return errors.New("refused")
-		}
-		return apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, object.GetName(), errors.New("changed"))
-	}
-	w.mustAfter(time.Minute)
-	w.refuse = func(object client.Object) error {
-		if object.GetName() == "authority" {
-			return nil
-		}
-		if object.GetName() == "facade" {
-			return errors.New("refused")
-		}
-		return apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, object.GetName(), errors.New("changed"))
-	}
-	if _, err := w.after(time.Minute); err == nil {
-		t.Error("a failure beside conflicts is lost")
-	}
-}
-
 func TestAConfigurationThatCannotBeWrittenKeepsNoCertificateFromBeingRenewed(t *testing.T) {
 	w := newWorld(t)
 	w.mustAfter(0)
@@ -275,27 +245,40 @@ func TestAConfigurationThatCannotBeWrittenKeepsNoCertificateFromBeingRenewed(t *
 	}
 }
 
-func TestARequestIsAnsweredOnce(t *testing.T) {
+func TestTheAuthorityIsExtendedForAllWhoTrustIt(t *testing.T) {
 	w := newWorld(t)
 	w.mustAfter(0)
-	w.mustAfter(w.options.Policy.Overlap)
+	former := w.secret("authority").Data
+	w.mustAfter(w.options.Policy.AuthorityLifetime * 3 / 4)
+	w.wantTrust()
+	now := w.secret("authority").Data
+	if bytes.Equal(now["tls.crt"], former["tls.crt"]) || !bytes.Equal(now["tls.key"], former["tls.key"]) {
+		t.Error("the authority is not extended with its key")
+	}
+}
+
+// Users ask so for another certificate or authority.
+func TestAnEmptiedSecretIsFilledAnew(t *testing.T) {
+	w := newWorld(t)
+	w.mustAfter(0)
 	for _, name := range []string{"facade", "authority"} {
 		secret := w.secret(name)
-		former := secret.Data["tls.crt"]
-		secret.Annotations = map[string]string{"forrst.dev/rotate": "now", "other": "stays"}
+		former := secret.Data
+		secret.Data = map[string][]byte{"other": []byte("stays")}
 		if err := w.client.Update(t.Context(), secret); err != nil {
 			t.Fatal(err)
 		}
+		webhook := w.secret("webhook").Data["tls.crt"]
 		w.mustAfter(time.Minute)
-		now := w.secret(name)
-		if bytes.Equal(now.Data["tls.crt"], former) || fmt.Sprint(now.Annotations) != "map[other:stays]" {
-			t.Errorf("%s: is not replaced, or has annotations %v", name, now.Annotations)
+		now := w.secret(name).Data
+		if len(now["tls.crt"]) == 0 || bytes.Equal(now["tls.crt"], former["tls.crt"]) || bytes.Equal(now["tls.key"], former["tls.key"]) || string(now["other"]) != "stays" {
+			t.Errorf("%s: has %q", name, slices.Sorted(maps.Keys(now)))
+		}
+		if isAuthority := name == "authority"; isAuthority == bytes.Equal(w.secret("webhook").Data["tls.crt"], webhook) {
+			t.Errorf("%s: the other certificate is of the wrong authority", name)
 		}
 	}
 	w.wantTrust()
-	if got := len(certificates.ParseBundle(w.secret("authority").Data["ca.crt"])); got != 2 {
-		t.Errorf("%d authorities are trusted", got)
-	}
 }
 
 func TestWhatAnotherPartyHasChangedIsRepaired(t *testing.T) {
@@ -311,11 +294,6 @@ func TestWhatAnotherPartyHasChangedIsRepaired(t *testing.T) {
 			w.get("operator", &mutating)
 			mutating.Webhooks[0].ClientConfig.CABundle = []byte("broken")
 			return &mutating
-		},
-		"what the Secret trusts": func(w *world) client.Object {
-			secret := w.secret("authority")
-			delete(secret.Data, "ca.crt")
-			return secret
 		},
 		"a certificate": func(w *world) client.Object {
 			secret := w.secret("facade")
@@ -377,7 +355,7 @@ func TestTheAuthorityOfCertManagerIsTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	secret := w.secret("authority")
-	secret.Data = map[string][]byte{"tls.crt": pair.CertificatePEM, "tls.key": pair.KeyPEM, "ca.crt": pair.CertificatePEM}
+	secret.Data = map[string][]byte{"tls.crt": pair.CertificatePEM, "tls.key": pair.KeyPEM}
 	if err := w.client.Update(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
@@ -393,7 +371,7 @@ func TestAMissingObjectIsNamedAndKeepsNothingElseFromBeingIssued(t *testing.T) {
 	if err := w.client.Delete(t.Context(), w.secret("webhook")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.after(0); err == nil || !strings.Contains(err.Error(), `the Secret webhook is missing: it is part of the manifests`) {
+	if _, err := w.after(0); err == nil || !strings.Contains(err.Error(), `"webhook" not found: it is part of the manifests`) {
 		t.Error(err)
 	}
 	w.wantTrust()

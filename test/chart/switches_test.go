@@ -54,9 +54,9 @@ func TestSwitches(t *testing.T) {
 		{provider + "existing,certificates.existing.authority=-----BEGIN CERTIFICATE-----", []string{
 			"!Certificate/lock-operator-facade", "!Role/lock-operator-certificates", "controllers: !--certificate-authority=lock-operator-authority",
 		}},
-		{"certificates.facadeDNSNames={locks.example.com},certificates.lifetime=48h,certificates.authorityLifetime=960h,certificates.authorityOverlap=12h", []string{
+		{"certificates.facadeDNSNames={locks.example.com},certificates.lifetime=48h,certificates.authorityLifetime=960h", []string{
 			"controllers: --issue-certificate=lock-operator-facade,locks.example.com", "controllers: --certificate-lifetime=48h",
-			"controllers: --authority-lifetime=960h", "controllers: --authority-overlap=12h",
+			"controllers: --authority-lifetime=960h",
 		}},
 		{"settings.defaultTTL=1m,settings.maxTTL=2h,settings.maxExpireAhead=0s,settings.clockSkewAllowance=2s,settings.logLevel=debug", []string{
 			"facade: --default-ttl=1m", "controllers: --max-ttl=2h", "webhook: --max-expire-ahead=0s", "facade: --clock-skew-allowance=2s", "webhook: --zap-log-level=debug",

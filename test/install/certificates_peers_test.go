@@ -14,9 +14,9 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"forrst.dev/lock-operator/certificates"
 	"forrst.dev/lock-operator/facade/peers"
 	"forrst.dev/lock-operator/test/support/fixture"
 )
@@ -87,7 +87,8 @@ func (i *issuing) trustedByPeers() []*x509.Certificate {
 	if err != nil {
 		return nil
 	}
-	return certificates.ParseBundle(content)
+	authorities, _ := cert.ParseCertsPEM(content)
+	return authorities
 }
 
 // servedToPeers is the serial number of the certificate that a replica serves the others, which trust what is mounted.

@@ -39,37 +39,12 @@
 {{- sub (mustDateModify . $date | unixEpoch) (unixEpoch $date) -}}
 {{- end -}}
 
-{{/* Refuses two durations that are both set and do not fit. Call with (list $ "authorityOverlap" "lifetime" 4): the latter is at least four times the former. */}}
-{{- define "lock-operator.fits" -}}
-{{- $short := index (first .).Values.certificates (index . 1) }}
-{{- $long := index (first .).Values.certificates (index . 2) }}
-{{- if and $short $long }}
-{{- if gt (mul (last .) (include "lock-operator.seconds" $short)) (include "lock-operator.seconds" $long | int64) }}
-{{- fail (printf "certificates.%s, %s, must be at least %d times certificates.%s, %s: raise the former, lower the latter, or leave one of them unset" (index . 2) $long (last .) (index . 1) $short) }}
-{{- end }}
-{{- end }}
-{{- end -}}
-
-{{/*
-Refuses own certificates that live for less than the controllers accept. Without a lifetime, they live for a quarter of the
-authority, unless four times the overlap is more. Refuses an overlap in which not every pod sees a new authority.
-*/}}
-{{- define "lock-operator.issues" -}}
-{{- with .Values.certificates }}
-{{- $text := "the alert on a shorter one would come before its renewal" }}
-{{- if .lifetime }}
-{{- if lt (include "lock-operator.seconds" .lifetime | int64) 14400 }}
-{{- fail (printf "certificates.lifetime, %s, must be at least 4h: %s" .lifetime $text) }}
-{{- end }}
-{{- else if .authorityLifetime }}
-{{- if lt (include "lock-operator.seconds" .authorityLifetime | int64) 57600 }}
-{{- fail (printf "certificates.authorityLifetime, %s, must be at least 16h, four times the lifetime of a certificate, and that at least 4h: %s" .authorityLifetime $text) }}
-{{- end }}
-{{- end }}
-{{- if .authorityOverlap }}
-{{- if lt (include "lock-operator.seconds" .authorityOverlap | int64) 300 }}
-{{- fail (printf "certificates.authorityOverlap, %s, must be at least 5m: kubelets take up to two minutes to bring a new authority into a pod" .authorityOverlap) }}
-{{- end }}
+{{/* Refuses a duration of less than an hour, for which neither the controllers nor cert-manager issue a certificate. Call with (list $ "lifetime"). */}}
+{{- define "lock-operator.anHour" -}}
+{{- $name := last . }}
+{{- with index (first .).Values.certificates $name }}
+{{- if lt (include "lock-operator.seconds" . | int64) 3600 }}
+{{- fail (printf "certificates.%s, %s, must be at least 1h" $name .) }}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -83,11 +58,15 @@ to be renewed within that third. Nothing for an issuer of the user's own, whose 
 {{- $certificates := .Values.certificates }}
 {{- $lifetime := $certificates.lifetime }}
 {{- if not $certificates.certManager.issuer.name }}
-{{- include "lock-operator.fits" (list . "lifetime" "authorityLifetime" 4) }}
 {{- with $certificates.authorityLifetime }}
 {{- $quarter := div (include "lock-operator.seconds" .) 4 }}
 {{- if lt $quarter 3600 }}
 {{- fail (printf "certificates.authorityLifetime, %s, must be at least 4h with cert-manager, which issues no certificate for less than an hour, and here for at most a quarter of the authority" .) }}
+{{- end }}
+{{- if $lifetime }}
+{{- if gt (include "lock-operator.seconds" $lifetime | int64) $quarter }}
+{{- fail (printf "certificates.authorityLifetime, %s, must be at least 4 times certificates.lifetime, %s, with cert-manager: raise the former, lower the latter, or leave one of them unset" . $lifetime) }}
+{{- end }}
 {{- end }}
 {{- if lt $quarter (include "lock-operator.seconds" "2160h" | int64) }}
 {{- $lifetime = $lifetime | default (printf "%ds" $quarter) }}
@@ -95,12 +74,8 @@ to be renewed within that third. Nothing for an issuer of the user's own, whose 
 {{- end }}
 {{- $lifetime = $lifetime | default "2160h" }}
 {{- end }}
-{{- with $lifetime }}
-{{- if lt (include "lock-operator.seconds" . | int64) 3600 }}
-{{- fail (printf "certificates.lifetime, %s, must be at least 1h with cert-manager, which issues no certificate for less" .) }}
-{{- end }}
-{{- . }}
-{{- end }}
+{{- include "lock-operator.anHour" (list . "lifetime") }}
+{{- $lifetime | default "" }}
 {{- end -}}
 
 {{/* How long cert-manager's authority is valid: ten years, or long enough for its certificates. */}}

@@ -102,9 +102,6 @@ securityContext:
 {{- with .authorityLifetime }}
 - --authority-lifetime={{ . }}
 {{- end }}
-{{- with .authorityOverlap }}
-- --authority-overlap={{ . }}
-{{- end }}
 {{- end }}
 {{- end }}
 {{- end -}}
