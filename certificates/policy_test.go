@@ -272,6 +272,11 @@ func TestTheShortestCertificatesAreRenewedBeforeTheirAlert(t *testing.T) {
 		for w.now.Before(start.Add(8 * time.Hour)) {
 			w.now = w.now.Add(time.Minute)
 			w.pass()
+			for _, leaf := range w.leafs {
+				if leaf.Certificate.NotAfter.After(w.authority.Certificate.NotAfter) {
+					t.Errorf("%+v: a certificate outlives its authority", shortest)
+				}
+			}
 			for _, former := range w.replaced {
 				life, left := former.Certificate.NotAfter.Sub(former.Certificate.NotBefore), former.Certificate.NotAfter.Sub(w.now)
 				if left < life/4+kubelet {

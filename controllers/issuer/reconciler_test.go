@@ -221,27 +221,19 @@ func TestTheAuthorityIsStoredBeforeItIsUsed(t *testing.T) {
 	}
 }
 
-func TestAConfigurationThatCannotBeWrittenKeepsNoCertificateFromBeingRenewed(t *testing.T) {
+func TestAConfigurationThatCannotBeWrittenIsReportedAndKeepsNothingElseFromBeingDone(t *testing.T) {
 	w := newWorld(t)
-	w.mustAfter(0)
-	former := w.secret("facade").Data["tls.crt"]
-	var guards admissionregistrationv1.ValidatingWebhookConfiguration
-	w.get("guards", &guards)
-	guards.Webhooks[0].ClientConfig.CABundle = nil
-	if err := w.client.Update(t.Context(), &guards); err != nil {
-		t.Fatal(err)
-	}
 	w.refuse = func(object client.Object) error {
-		if object.GetName() == "guards" {
+		if object.GetName() == "operator" {
 			return errors.New("refused")
 		}
 		return nil
 	}
-	if _, err := w.after(w.options.Policy.Lifetime * 3 / 4); err == nil {
-		t.Error("no error")
+	if _, err := w.after(0); err == nil || !strings.Contains(err.Error(), "write the caBundle of the webhook configuration operator: refused") {
+		t.Error(err)
 	}
-	if bytes.Equal(w.secret("facade").Data["tls.crt"], former) {
-		t.Error("the certificate is not renewed")
+	if bundles := w.bundles(); bundles["lock"] != "" || bundles["guard"] == "" || len(w.secret("facade").Data) == 0 {
+		t.Errorf("bundles %v, certificate %q", bundles, w.secret("facade").Data["tls.crt"])
 	}
 }
 
