@@ -137,23 +137,31 @@ func TestInstallUpgradeRollBackAndUninstall(t *testing.T) {
 	}
 }
 
-// TestADefinitionThatIsNotKeptIsNotDeletedByAnUpgrade upgrades a release whose CRD Helm would delete, so that the values alone do not tell.
-func TestADefinitionThatIsNotKeptIsNotDeletedByAnUpgrade(t *testing.T) {
+// TestHelmNeverDeletesTheDefinition goes back to a revision without it, of which Helm renders no template anew, and away from it by an
+// upgrade, and uninstalls it.
+func TestHelmNeverDeletesTheDefinition(t *testing.T) {
 	const (
-		namespace = "not-kept"
+		namespace = "never-deleted"
+		operator  = "system:serviceaccount:never-deleted:lock-operator-facade"
 		crd       = "customresourcedefinition/locks.forrst.dev"
 	)
 	cluster := start(t)
-	cluster.helm(t, "install", release, chart, "--namespace="+namespace, "--create-namespace", "--set=crds.keep=false")
-	_, err := helm(t.Context(), "upgrade", release, chart, "--namespace="+namespace, "--set=crds.install=false", "--kubeconfig="+cluster.kubeconfig)
-	if err == nil || !strings.Contains(err.Error(), "the CRD of this release is not kept") {
-		t.Errorf("got %v, want that the CRD is not kept", err)
+	cluster.helm(t, "install", release, chart, "--namespace="+namespace, "--create-namespace", "--set=crds.install=false")
+	cluster.helm(t, "upgrade", release, chart, "--namespace="+namespace, "--set=crds.install=true")
+	cluster.must(t, "wait", crd, "--for=condition=Established")
+	cluster.lock(t, operator, "held")
+	for _, deletes := range [][]string{
+		{"rollback", release, "1"},
+		{"rollback", release, "2"},
+		{"upgrade", release, chart, "--set=crds.install=false"},
+		{"rollback", release, "2"},
+		{"uninstall", release, "--no-hooks"},
+	} {
+		cluster.helm(t, append(deletes, "--namespace="+namespace)...)
+		cluster.must(t, "get", "lock", "held", "-n", "default")
+		if found := cluster.must(t, "get", crd, "-o=jsonpath={.metadata.deletionTimestamp}"); found != "" {
+			t.Fatalf("helm %v deletes the CRD", deletes)
+		}
 	}
-	cluster.must(t, "get", crd)
-	// As the message says.
-	cluster.helm(t, "upgrade", release, chart, "--namespace="+namespace, "--set=crds.keep=true")
-	cluster.helm(t, "upgrade", release, chart, "--namespace="+namespace, "--set=crds.install=false")
-	cluster.must(t, "get", crd)
-	cluster.helm(t, "uninstall", release, "--namespace="+namespace, "--no-hooks")
 	cluster.must(t, "delete", crd, "--timeout=60s")
 }

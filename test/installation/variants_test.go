@@ -49,7 +49,6 @@ var secretsOfCertManager = []string{
 const everyPart = `
 guards: {enabled: true}
 lockPolicies: {enabled: true}
-crds: {keep: false}
 priorityClass: {create: true}
 facade:
   routes: {routes: [{functions: [charge], url: "https://charge.shop.svc"}]}
@@ -121,7 +120,7 @@ func (c *cluster) forceUninstallation(t *testing.T) {
 	c.refuseToUninstall(t, `Lock default/held is held by "lock-operator-dev"`)
 	c.helm(t, "uninstall", release, "--no-hooks", "--wait", "--timeout", patience.String())
 	c.kubectlRun(t, "", "delete", "job", release+"-uninstall", "--namespace", namespace, "--timeout", patience.String())
-	c.kubectlRun(t, "", "wait", "crd/locks.forrst.dev", "--for=delete", "--timeout", patience.String())
+	c.kubectlRun(t, "", "delete", "crd", "locks.forrst.dev", "--timeout", patience.String())
 	for _, job := range []string{"running", "waiting"} {
 		c.kubectlRun(t, "", "patch", "job", job, "--type=merge", `-p={"metadata":{"finalizers":null}}`)
 		c.kubectlRun(t, "", "delete", "job", job, "--timeout", patience.String())
