@@ -194,7 +194,7 @@ func TestValues(t *testing.T) {
 		{"webhook.hostNetwork=true,podDnsPolicy=Default", "Deployment/lock-operator-webhook", pod + "dnsPolicy", "Default"},
 		// A pod more than there are nodes would wait for a free port for ever.
 		{"webhook.hostNetwork=true", "Deployment/lock-operator-webhook", "spec strategy rollingUpdate", map[string]any{"maxSurge": 0.0, "maxUnavailable": 1.0}},
-		{"webhook.hostNetwork=true,webhook.strategy.type=Recreate", "Deployment/lock-operator-webhook", "spec strategy", map[string]any{"type": "Recreate"}},
+		{"webhook.hostNetwork=true,webhook.strategy.rollingUpdate.maxSurge=1", "Deployment/lock-operator-webhook", "spec strategy", map[string]any{"rollingUpdate": map[string]any{"maxSurge": 1.0}}},
 		{"webhook.hostNetwork=true", facade, pod + "hostNetwork", nil},
 		{"webhook.securePort=10260", "Deployment/lock-operator-webhook", pod + "containers 0 ports 0 containerPort", 10260.0},
 		{"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.scrapeTimeout=9s", "ServiceMonitor/lock-operator-webhook", "spec endpoints 0 scrapeTimeout", "9s"},
