@@ -54,6 +54,18 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"crds.install=null":                                            "at '/crds': missing property 'install'",
 		"revisionHistoryLimit=-1":                                      "/revisionHistoryLimit",
 		"securityContext=none":                                         "/securityContext",
+		"securityContext.runAsUsr=1":                                   "'runAsUsr' not allowed",
+		"containerSecurityContext.seccompProfile.typ=Unconfined":       "'typ' not allowed",
+		"hooks.tolerations[0].ky=infra":                                "'ky' not allowed",
+		"webhook.affinity.nodeAffinity.x=y":                            "'x' not allowed",
+		"controllers.topologySpreadConstraints[0].topologyKy=rack":     "'topologyKy' not allowed",
+		"facade.extraEnv[0].name=A,facade.extraEnv[0].vale=1":          "'vale' not allowed",
+		"facade.extraVolumes[0].secrt.secretName=a":                    "'secrt' not allowed",
+		"facade.extraVolumeMounts[0].mountpath=/a":                     "'mountpath' not allowed",
+		"networkPolicy.facadeFrom[0].ipBlok.cidr=10.0.0.0/8":           "'ipBlok' not allowed",
+		"networkPolicy.extraEgress[0].ports[0].prt=53":                 "'prt' not allowed",
+		"holderRules[0].resource={deployments}":                        "'resource' not allowed",
+		"httpRoute.parentRefs[0].nam=public":                           "'nam' not allowed",
 		"podDnsPolicy=Cluster":                                         "/podDnsPolicy",
 		"podDnsConfig.servers={10.0.0.10}":                             "'servers' not allowed",
 		"serviceIPFamilyPolicy=DualStack":                              "/serviceIPFamilyPolicy",
@@ -120,7 +132,7 @@ func TestAParentChartHasGlobalValuesOfItsOwn(t *testing.T) {
 }
 
 // TestNoDefaultIsTakenAway finds values whose default null would take away, although templates rely on them. A section of the values
-// that has nothing but comments is null. Resources, probes and labels are as the user wants them.
+// that has nothing but comments is null. Resources, probes, labels and security contexts are as the user wants them.
 func TestNoDefaultIsTakenAway(t *testing.T) {
 	var schema, values map[string]any
 	for file, into := range map[string]*map[string]any{"values.schema.json": &schema, "values.yaml": &values} {
@@ -149,7 +161,7 @@ func TestNoDefaultIsTakenAway(t *testing.T) {
 			list, isList := value.([]any)
 			section, isSection := value.(map[string]any)
 			isEmpty := value == nil || value == "" || value == false || isList && len(list) == 0 || isSection && len(section) == 0
-			isFree := isSection && (property["properties"] == nil || slices.Contains([]string{"resources", "probe", "moreLabels"}, name))
+			isFree := isSection && (property["properties"] == nil || slices.Contains([]string{"resources", "probe", "moreLabels", "PodSecurityContext", "SecurityContext"}, name))
 			if isEmpty || isFree || path+key == "global" {
 				continue
 			}

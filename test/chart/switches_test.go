@@ -155,7 +155,7 @@ func TestValues(t *testing.T) {
 		{"facade.topologySpreadConstraints[0].topologyKey=rack", facade, pod + "topologySpreadConstraints 0 topologyKey", "rack"},
 		{"facade.nodeSelector.disk=ssd", facade, pod + "nodeSelector disk", "ssd"},
 		{"facade.tolerations[0].key=infra", facade, pod + "tolerations 0 key", "infra"},
-		{"facade.affinity.nodeAffinity.x=y", facade, pod + "affinity nodeAffinity x", "y"},
+		{"facade.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey=rack", facade, pod + "affinity podAffinity requiredDuringSchedulingIgnoredDuringExecution 0 topologyKey", "rack"},
 		{"facade.terminationGracePeriodSeconds=90", facade, pod + "terminationGracePeriodSeconds", 90.0},
 		{"facade.resources.limits.memory=4Gi", facade, pod + "containers 0 resources limits memory", "4Gi"},
 		{"facade.podLabels.team=a", facade, "spec template metadata labels team", "a"},
