@@ -197,6 +197,43 @@ func TestDurationsThatDoNotFitAreRefused(t *testing.T) {
 	}
 }
 
+// TestValuesThatFailTogetherAreRefused, and each of them alone is not.
+func TestValuesThatFailTogetherAreRefused(t *testing.T) {
+	for flags, want := range map[string]string{
+		"settings.maxTTL=300s":                               "",
+		"settings.maxTTL=299s":                               "set settings.defaultTTL to at most settings.maxTTL",
+		"settings.maxTTL=1m,settings.defaultTTL=1m":          "",
+		"settings.maxTTL=1m,settings.defaultTTL=61s":         "settings.maxTTL, 1m, is less than settings.defaultTTL, 61s",
+		"webhook.clientAuthority.names={front-proxy-client}": "set webhook.clientAuthority.configMap",
+		"webhook.clientAuthority.names={front-proxy-client},webhook.clientAuthority.configMap=a": "",
+		"metrics.serviceMonitor.scrapeTimeout=2m":                                                "",
+		"metrics.serviceMonitor.scrapeTimeout=31s,metrics.serviceMonitor.interval=30s":           "metrics.serviceMonitor.scrapeTimeout, 31s, is more than metrics.serviceMonitor.interval, 30s",
+		"metrics.serviceMonitor.scrapeTimeout=30s,metrics.serviceMonitor.interval=30s":           "",
+		"podDnsPolicy=None": "set podDnsConfig.nameservers",
+		"podDnsPolicy=None,podDnsConfig.searches={example.com}":                                    "set podDnsConfig.nameservers",
+		"podDnsPolicy=None,podDnsConfig=null":                                                      "set podDnsConfig.nameservers",
+		"serviceIPFamilies={IPv6,IPv4}":                                                            "",
+		"serviceIPFamilies={IPv6},serviceIPFamilyPolicy=SingleStack":                               "",
+		"serviceIPFamilies={IPv6,IPv4},serviceIPFamilyPolicy=SingleStack":                          "set PreferDualStack or RequireDualStack",
+		"facade.strategy.rollingUpdate.maxSurge=0":                                                 "",
+		"facade.strategy.rollingUpdate.maxSurge=0,facade.strategy.rollingUpdate.maxUnavailable=0%": "/facade/strategy/rollingUpdate",
+	} {
+		t.Run(flags, func(t *testing.T) {
+			_, err := helm(t.Context(), "template", release, chart, "--set="+flags)
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("got %v, want %q", err, want)
+			}
+		})
+	}
+	text, err := os.ReadFile(root + "/docs/flags.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "\n| `--default-ttl` | 5m0s |") {
+		t.Error("the chart has another default ttl than the flag")
+	}
+}
+
 // TestEveryValueIsDescribed reads the generated documentation: helm-docs leaves the description of a value
 // empty that has no comment.
 func TestEveryValueIsDescribed(t *testing.T) {
