@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
@@ -47,7 +48,7 @@ var startOnce = sync.OnceValues(func() (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the definitions of optional objects: %w", err)
 	}
-	environment := &envtest.Environment{CRDInstallOptions: envtest.CRDInstallOptions{Paths: strings.Fields(string(definitions))}}
+	environment := &envtest.Environment{CRDInstallOptions: envtest.CRDInstallOptions{Paths: strings.Fields(string(definitions)), MaxTime: 2 * time.Minute}}
 	if _, err := environment.Start(); err != nil {
 		return nil, err
 	}
