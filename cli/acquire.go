@@ -59,7 +59,7 @@ releases it whatever happens.`,
 
   # In a script: do something else if the lock is held
   kubectl lock acquire billing:report || [ $? -ne 201 ] || echo "busy"`,
-		Args:              newKey,
+		Args:              newKey(s),
 		ValidArgsFunction: completeKeys(s),
 		RunE: func(command *cobra.Command, args []string) error {
 			return options.run(command.Context(), args[0])

@@ -13,26 +13,30 @@ import (
 )
 
 // oneKey says what is wrong with the arguments of a command of one KEY.
-func oneKey(command *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return failure.New(failure.Usage, fmt.Sprintf("%s needs one KEY, and was given %d arguments", command.CommandPath(), len(args)),
-			"see the keys of the locks that are held: kubectl lock list", "put a KEY with spaces in quotation marks")
+func oneKey(s *session.Session) cobra.PositionalArgs {
+	return func(command *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return failure.New(failure.Usage, fmt.Sprintf("%s needs one KEY, and was given %d arguments", command.CommandPath(), len(args)),
+				"see the keys of the locks that are held: "+s.Command("list"), "put a KEY with spaces in quotation marks")
+		}
+		if err := v1alpha1.ValidateStoredKey(args[0]); err != nil {
+			return failure.Usagef("the KEY %v", err)
+		}
+		return nil
 	}
-	if err := v1alpha1.ValidateStoredKey(args[0]); err != nil {
-		return failure.Usagef("the KEY %v", err)
-	}
-	return nil
 }
 
 // newKey is oneKey for a command that takes the lock. Other commands accept more: a held lock may have a KEY that this version refuses.
-func newKey(command *cobra.Command, args []string) error {
-	if err := oneKey(command, args); err != nil {
-		return err
+func newKey(s *session.Session) cobra.PositionalArgs {
+	return func(command *cobra.Command, args []string) error {
+		if err := oneKey(s)(command, args); err != nil {
+			return err
+		}
+		if err := v1alpha1.ValidateKey(args[0]); err != nil {
+			return failure.Usagef("the KEY %v", err)
+		}
+		return nil
 	}
-	if err := v1alpha1.ValidateKey(args[0]); err != nil {
-		return failure.Usagef("the KEY %v", err)
-	}
-	return nil
 }
 
 // refusedKey says why no lock is acquired under a key that is not held, and what was meant; nil for a key that a new lock may

@@ -50,7 +50,7 @@ func TestAnInterruptedWaitSaysBySignal(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New(cause))
 		options := acquireOptions{grantOptions: grantOptions{Session: session.New(session.Options{Clock: clocktesting.NewFakeClock(now)})}}
-		if got := failure.From(options.explain(ctx, "k", ctx.Err())).Code; got != want {
+		if got := failure.From(options.explain(ctx, "k", ctx.Err()), "").Code; got != want {
 			t.Errorf("%s: %d, want %d", cause, got, want)
 		}
 	}

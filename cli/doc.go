@@ -11,12 +11,12 @@
 //   - RunE returns errors and never exits or prints them: [failure.New] says what was
 //     wrong and what the user can do, [failure.From] is applied to all others.
 //     [failure.SilentError] is an exit status without a message.
-//   - Args is oneKey for commands of one KEY, newKey for those that take its lock, or
+//   - Args is oneKey(s) for commands of one KEY, newKey(s) for those that take its lock, or
 //     noArgs, which say what is wrong. A
 //     KEY is a full key without "lock:": "key", or "function:key". ValidArgsFunction is
 //     completeKeys(s) where the KEY is that of a lock that is held.
 //   - Write to s.Out and s.ErrOut only, read s.Now and s.Clock only. A command to type is
-//     s.Command(…), which has the user's flags.
+//     s.Command(…), or s.Kubectl(…) for one of kubectl itself, which have the user's flags.
 //   - Example and Long are part of docs/cli, which "make generate" writes.
 //   - Main passes a context that never ends: a command that has something to undo
 //     catches signals by itself.

@@ -62,7 +62,7 @@ is done, and the exit status is 202. If you do not answer yes, it is 200.`,
 
   # End it
   kubectl lock free billing:report --reason "worker-7 lost its disk"`,
-		Args:              oneKey,
+		Args:              oneKey(s),
 		ValidArgsFunction: completeKeys(s),
 		RunE: func(command *cobra.Command, args []string) error {
 			return options.run(command.Context(), args[0])
@@ -213,7 +213,7 @@ func (o *freeOptions) held(ctx context.Context, cluster client.Client, named loc
 		if err := refusedKey(ctx, o.Session, named); err != nil {
 			return nil, err
 		}
-		notHeld := failure.From(o.explain(key, lock.ErrNotHeld))
+		notHeld := failure.From(o.explain(key, lock.ErrNotHeld), o.Command("doctor"))
 		notHeld.Do = append(whereElse(ctx, o.Session, cluster, named), notHeld.Do...)
 		return nil, notHeld
 	case err != nil:

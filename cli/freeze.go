@@ -124,7 +124,7 @@ func (o *freezeOptions) change(ctx context.Context, cluster client.Client, wante
 		if len(current.Spec.Guards) == 0 {
 			what = fmt.Sprintf("%s is held by %s; it ends %s unless it is renewed", keyOf(current), terminal.Clean(current.Spec.Holder), ends)
 		}
-		return nil, failure.New(failure.Busy, what, "freeze the namespace by a second lock: add --key, such as --key freeze-2", "see more: "+o.Command("who", o.key))
+		return nil, failure.New(failure.Busy, what, "freeze the namespace by a second lock: add --key, such as --key freeze-2", "see more: "+o.Kubectl("lock", "who", o.key, "-n", current.Namespace))
 	case len(current.Spec.Guards) == 0:
 		return nil, failure.New(failure.Busy, fmt.Sprintf("you hold %s, which guards nothing", keyOf(current)), "choose another key by --key")
 	case o.resources != nil && freezing.Resources(current.Spec.Guards) != freezing.Resources(wanted.Spec.Guards):
@@ -158,7 +158,7 @@ func (o *freezeOptions) explain(namespace string, err error) error {
 	case strings.Contains(text, "are not enforced"):
 		return failure.New(failure.Refused, "guards are not installed in this cluster, so a freeze would have no effect",
 			"have the component config/guards of lock-operator installed",
-			"a lock without guards holds back only those who ask for it: "+o.Command("acquire", o.key, "--ttl", "24h"))
+			"a lock without guards holds back only those who ask for it: "+o.Kubectl("lock", "acquire", o.key, "--ttl", "24h", "-n", namespace))
 	case strings.Contains(text, "may not be guarded"):
 		return failure.New(failure.Refused, text, "name what may be guarded in this cluster by --resources")
 	case strings.Contains(text, "you need the rights to create, update and delete"):

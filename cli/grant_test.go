@@ -218,7 +218,7 @@ func TestALockUnderAnInvisibleKeyIsOnlyKept(t *testing.T) {
 			t.Errorf("%q: status %d: %s", args, got.status, got)
 		}
 	}
-	if err := oneKey(&cobra.Command{Use: "release"}, []string{key}); err != nil {
+	if err := oneKey(nil)(&cobra.Command{Use: "release"}, []string{key}); err != nil {
 		t.Error(err)
 	}
 }

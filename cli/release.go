@@ -32,7 +32,7 @@ holder, see kubectl lock free.`,
 
   # With the owner token in a file of your choice
   kubectl lock release billing:report --owner-file ./token`,
-		Args:              oneKey,
+		Args:              oneKey(s),
 		ValidArgsFunction: completeKeys(s),
 		RunE: func(command *cobra.Command, args []string) error {
 			return options.run(command.Context(), args[0])

@@ -34,7 +34,7 @@ may have begun.`,
 
   # Prolong the lock that "kubectl lock run" holds for this script
   kubectl lock renew "$FORRST_LOCK_KEY" --owner-file "$FORRST_LOCK_TOKEN_FILE" --ttl 10m`,
-		Args:              oneKey,
+		Args:              oneKey(s),
 		ValidArgsFunction: completeKeys(s),
 		RunE: func(command *cobra.Command, args []string) error {
 			return options.run(command.Context(), args[0])

@@ -42,7 +42,7 @@ func Main(ctx context.Context, args []string, options session.Options) int {
 	defer s.Close()
 	root := New(s) // completions have the context of their command
 	root.SetArgs(args)
-	return failure.Print(s.ErrOut, root.ExecuteContext(ctx))
+	return failure.Print(s.ErrOut, root.ExecuteContext(ctx), s.Command("doctor"))
 }
 
 // New returns the command "kubectl lock" with all others.
@@ -75,7 +75,7 @@ its command.`,
 	s.AddFlags(root.PersistentFlags())
 	_ = root.RegisterFlagCompletionFunc("namespace", completeNamespaces(s))
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
-		return failure.New(failure.Usage, err.Error(), append(aboutFlag(command, err), "see "+command.CommandPath()+" --help")...)
+		return failure.New(failure.Usage, err.Error(), append(aboutFlag(s, command, err), "see "+command.CommandPath()+" --help")...)
 	})
 	const look, hold, mend, other = "look", "hold", "mend", "other"
 	root.AddGroup(
@@ -128,15 +128,15 @@ func refuseUnknown(root *cobra.Command) {
 }
 
 // aboutFlag says what is probably meant by a flag that does not exist.
-func aboutFlag(command *cobra.Command, err error) []string {
+func aboutFlag(s *session.Session, command *cobra.Command, err error) []string {
 	unknown, isUnknown := errors.AsType[*pflag.NotExistError](err)
 	switch {
 	case !isUnknown:
 		return nil
 	case command.Name() == "run":
-		return append(likeFlag(command, unknown.GetSpecifiedName()), "if the flag is one of your command, put -- before the command: kubectl lock run KEY -- COMMAND")
+		return append(likeFlag(command, unknown.GetSpecifiedName()), "if the flag is one of your command, put -- before the command: "+s.Command("run", "KEY", "--", "COMMAND"))
 	case command.Name() == "free" && unknown.GetSpecifiedName() == "force":
-		return []string{"to take a lock from another holder, say why, which goes on record: kubectl lock free KEY --reason WHY"}
+		return []string{"to take a lock from another holder, say why, which goes on record: " + s.Command("free", "KEY", "--reason", "WHY")}
 	}
 	return likeFlag(command, unknown.GetSpecifiedName())
 }

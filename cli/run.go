@@ -92,9 +92,9 @@ FORRST_LOCK_TOKEN_FILE, a file with the secret that renews or releases the lock.
 		Args: func(command *cobra.Command, args []string) error {
 			dash := command.ArgsLenAtDash()
 			if dash < 0 || dash == len(args) {
-				return failure.New(failure.Usage, command.CommandPath()+" needs a command behind --", "kubectl lock run KEY -- COMMAND")
+				return failure.New(failure.Usage, command.CommandPath()+" needs a command behind --", s.Command("run", "KEY", "--", "COMMAND"))
 			}
-			return newKey(command, args[:dash])
+			return newKey(s)(command, args[:dash])
 		},
 		ValidArgsFunction: func(command *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) > 0 {

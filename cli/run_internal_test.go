@@ -48,7 +48,7 @@ func TestWhatARunSaysOfItsLock(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var printed bytes.Buffer
-			if status := failure.Print(&printed, test.result); status != test.status || !strings.Contains(printed.String(), test.text) {
+			if status := failure.Print(&printed, test.result, ""); status != test.status || !strings.Contains(printed.String(), test.text) {
 				t.Errorf("got %d, %q; want %d, %q", status, printed.String(), test.status, test.text)
 			}
 		})

@@ -52,7 +52,7 @@ kubectl lock run or acquire, which wait in turn.`,
 
   # Wait until the worker has it
   kubectl lock wait billing:report --for held`,
-		Args:              oneKey,
+		Args:              oneKey(s),
 		ValidArgsFunction: completeKeys(s),
 		RunE:              func(command *cobra.Command, args []string) error { return w.run(command.Context(), args[0]) },
 	}

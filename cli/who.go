@@ -50,7 +50,7 @@ give it with --audit.`,
   # With its history
   kubectl logs -n forrst-system -l app.kubernetes.io/name=lock-operator --tail=-1 \
     | kubectl lock who billing:report -n payments --audit -`,
-		Args:              oneKey,
+		Args:              oneKey(s),
 		ValidArgsFunction: completeKeys(s),
 		RunE:              func(command *cobra.Command, args []string) error { return w.run(command.Context(), args[0]) },
 	}

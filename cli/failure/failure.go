@@ -66,15 +66,15 @@ type SilentError int
 // Error implements error.
 func (s SilentError) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// Print writes what was wrong and what to do, and returns the exit status; zero for nil.
-func Print(out io.Writer, err error) int {
+// Print writes what was wrong and what to do, and returns the exit status; zero for nil. Doctor is as for [From].
+func Print(out io.Writer, err error, doctor string) int {
 	if err == nil {
 		return 0
 	}
 	if status, ok := errors.AsType[SilentError](err); ok {
 		return int(status)
 	}
-	failed := From(err)
+	failed := From(err, doctor)
 	fmt.Fprintf(out, "error: %s\n", strings.TrimRight(failed.What, "\n"))
 	for _, do := range failed.Do {
 		fmt.Fprintf(out, "  → %s\n", do)

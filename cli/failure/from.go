@@ -16,26 +16,25 @@ import (
 
 // What to do about errors that do not belong to one command.
 const (
-	doLogIn     = "log in again, or name another user of your kubeconfig with --user; for a façade, a file with a valid token with --token-file"
-	doDoctor    = "find out what is wrong: kubectl lock doctor"
 	doTryAgain  = "try again; a renewal or a release may be repeated safely"
 	doAskRights = "ask an administrator of the cluster for this right"
 )
 
 // From returns err as an Error: err itself if it is an Error, or a new one that says what the
-// errors of the SDK and of the API server mean. Nil stays nil.
-func From(err error) *Error {
+// errors of the SDK and of the API server mean. Doctor is the command that finds out what is wrong
+// with an installation. Nil stays nil.
+func From(err error, doctor string) *Error {
 	if err == nil {
 		return nil
 	}
 	if failed, ok := errors.AsType[*Error](err); ok {
 		return failed
 	}
-	code, do := kindOf(err)
+	code, do := kindOf(err, "find out what is wrong: "+doctor)
 	return New(code, err.Error(), do...)
 }
 
-func kindOf(err error) (code Code, do []string) {
+func kindOf(err error, doDoctor string) (code Code, do []string) {
 	switch {
 	case errors.Is(err, context.Canceled):
 		return Failed, nil
@@ -45,8 +44,12 @@ func kindOf(err error) (code Code, do []string) {
 		return Busy, nil
 	case errors.Is(err, lock.ErrNotHeld), errors.Is(err, lock.ErrOwnerMismatch), errors.Is(err, lock.ErrStale):
 		return NotHeld, nil
-	case errors.Is(err, lock.ErrUnauthenticated), apierrors.IsUnauthorized(err):
+	case isUnauthenticated(err):
 		return Refused, []string{doLogIn}
+	case isImpersonation(err):
+		return Refused, []string{doImpersonate}
+	case isUntrusted(err):
+		return Unavailable, []string{doTrust}
 	case errors.Is(err, lock.ErrForbidden), apierrors.IsForbidden(err):
 		return Refused, []string{doAskRights}
 	case errors.Is(err, lock.ErrRefused):
