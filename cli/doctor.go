@@ -29,10 +29,11 @@ func newDoctor(s *session.Session) *cobra.Command {
 		Short: "Find what is wrong with an installation of lock-operator",
 		Long: `Look at an installation of lock-operator, and say what is wrong and what to do.
 
-It looks at the API server, the type Lock, the webhook with its certificates and
-exempted users, the operator's processes, the clocks and your own rights. It changes
-nothing: locks are created in dry runs only. What you may not read is skipped, and
-said to be; an administrator of the cluster sees most.
+It looks at the API server, the type Lock, the webhooks with their certificates and
+exempted users, the admission policies and what the namespace asks of them, the
+operator's processes, the clocks and your own rights. It changes nothing: locks are
+created in dry runs only. What you may not read is skipped, and said to be; an
+administrator of the cluster sees most.
 
 With --server it looks at a façade: whether it is ready, its certificate, and whether
 it knows you.

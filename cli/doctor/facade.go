@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/lock"
 )
@@ -81,11 +82,8 @@ func JudgeFacade(facts *FacadeFacts) Report {
 	const check = "façade"
 	report := &Report{}
 	if err := facts.Ready.Err; err != nil {
-		do := "see that the address is right and a network path leads there"
-		if strings.Contains(err.Error(), "x509") {
-			do = "name the authority of its certificate by --certificate-authority"
-		}
-		report.fail(check, do, "it does not answer: %v", err)
+		what, do := failure.Contact(err)
+		report.fail(check, do, "%s: %v", what, err)
 		return *report
 	}
 	ready, saturated := facts.Ready.Value, facts.Saturated

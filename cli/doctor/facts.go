@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"regexp"
@@ -51,10 +52,11 @@ type Facts struct {
 	// callers, for those who may not read definitions.
 	Definition Answer[*apiextensionsv1.CustomResourceDefinition]
 	Served     error
-	// Mutating and Validating are the webhooks of lock-operator among all webhook configurations of the cluster.
-	Mutating   Answer[[]admissionregistrationv1.MutatingWebhook]
-	Validating Answer[[]admissionregistrationv1.ValidatingWebhook]
-	// Missing are the users whom the webhook configuration exempts, and whose service accounts do not
+	// Webhooks are those of all webhook configurations of the cluster; the mutating ones have the form of validating ones.
+	Webhooks Answer[[]admissionregistrationv1.ValidatingWebhook]
+	// Policies are the ValidatingAdmissionPolicies of lock-operator.
+	Policies Answer[Policies]
+	// Missing are the users whom the webhook of Locks exempts, and whose service accounts do not
 	// exist. The error says that this is not known.
 	Missing Answer[[]string]
 	// Rights are the verbs that the caller may use on locks in the namespace.
@@ -70,14 +72,24 @@ type Facts struct {
 	// Deployments are the Deployments of the operator, and Certificates the Certificates of cert-manager beside them.
 	Deployments  Answer[[]appsv1.Deployment]
 	Certificates Answer[[]unstructured.Unstructured]
+	// Kubectl returns a command of kubectl for the user to type, with the flags of the session.
+	Kubectl func(args ...string) string
 }
 
-// The webhooks of lock-operator, as config/webhook and config/guards name them, and the match condition that exempts the
-// operator's own users.
+// Policies are the ValidatingAdmissionPolicies of lock-operator and their bindings.
+type Policies struct {
+	// InForce are the names of the policies whose refusals a binding puts into effect.
+	InForce []string
+	// Dangling are bindings of policies that do not exist, such as "payments-lock-keys of lock-operator-keys".
+	Dangling []string
+}
+
 const (
-	lockWebhook       = "lock.forrst.dev"
-	guardWebhook      = "guard.forrst.dev"
+	// operatorCondition is the match condition of the webhook that exempts the operator's own users.
 	operatorCondition = "not-the-operator"
+	// nameLabel is on all objects of an installation, with the value operatorName, which the names of policies have in them unless
+	// a release of the chart replaces it.
+	nameLabel, operatorName = "app.kubernetes.io/name", "lock-operator"
 )
 
 // defaultNamespace is where config/default installs the operator.
@@ -110,7 +122,7 @@ func Ask(ctx context.Context, s *session.Session, program string) (*Facts, error
 	if err != nil {
 		return nil, err
 	}
-	facts := &Facts{Namespace: s.Namespace(), Program: program, OperatorNamespace: defaultNamespace}
+	facts := &Facts{Namespace: s.Namespace(), Program: program, OperatorNamespace: defaultNamespace, Kubectl: s.Kubectl}
 	info, err := versions.ServerVersion()
 	if err != nil {
 		facts.Kubernetes.Err = err
@@ -125,13 +137,14 @@ func Ask(ctx context.Context, s *session.Session, program string) (*Facts, error
 	_, facts.Served = cluster.RESTMapper().RESTMapping(v1alpha1.GroupVersion.WithKind("Lock").GroupKind(), v1alpha1.GroupVersion.Version)
 	facts.Rights = rights(ctx, cluster, facts.Namespace)
 	askAboutWebhooks(ctx, cluster, facts)
+	facts.Policies = policiesOf(ctx, cluster)
 	if facts.Rights.Err == nil && !slices.Contains(facts.Rights.Value, "create") {
 		facts.Admitted.Err = errMayNotCreate
 	} else if facts.Admitted = tryLock(ctx, cluster, facts.Namespace, ""); facts.Admitted.Err == nil {
 		facts.Forged = tryLock(ctx, cluster, facts.Namespace, "forged-by-kubectl-lock-doctor")
 	}
 	var deployments appsv1.DeploymentList
-	facts.Deployments.Err = cluster.List(ctx, &deployments, client.InNamespace(facts.OperatorNamespace), client.MatchingLabels{"app.kubernetes.io/name": "lock-operator"})
+	facts.Deployments.Err = cluster.List(ctx, &deployments, client.InNamespace(facts.OperatorNamespace), client.MatchingLabels{nameLabel: operatorName})
 	facts.Deployments.Value = deployments.Items
 	var certificates unstructured.UnstructuredList
 	certificates.SetGroupVersionKind(schema.GroupVersionKind{Group: "cert-manager.io", Version: "v1", Kind: "CertificateList"})
@@ -140,7 +153,7 @@ func Ask(ctx context.Context, s *session.Session, program string) (*Facts, error
 	var namespace corev1.Namespace
 	facts.Labels.Err = cluster.Get(ctx, client.ObjectKey{Name: facts.Namespace}, &namespace)
 	facts.Labels.Value = namespace.Labels
-	if len(facts.Validating.Value) > 0 && namespace.Labels[v1alpha1.GuardsLabel] == v1alpha1.GuardsEnabled {
+	if len(named(facts.Webhooks.Value, guardWebhook)) > 0 && fence.isAskedBy(namespace.Labels) {
 		tried := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: facts.Namespace, Name: "kubectl-lock-doctor-" + lock.NewOwner()}}
 		facts.Guarded = cluster.Create(ctx, tried, client.DryRunAll)
 	}
@@ -167,24 +180,22 @@ func rights(ctx context.Context, cluster client.Client, namespace string) (right
 
 func askAboutWebhooks(ctx context.Context, cluster client.Client, facts *Facts) {
 	var mutating admissionregistrationv1.MutatingWebhookConfigurationList
-	facts.Mutating.Err = cluster.List(ctx, &mutating)
+	var validating admissionregistrationv1.ValidatingWebhookConfigurationList
+	if facts.Webhooks.Err = cmp.Or(cluster.List(ctx, &mutating), cluster.List(ctx, &validating)); facts.Webhooks.Err != nil {
+		return
+	}
+	for _, configuration := range validating.Items {
+		facts.Webhooks.Value = append(facts.Webhooks.Value, configuration.Webhooks...)
+	}
 	for _, configuration := range mutating.Items {
 		for _, webhook := range configuration.Webhooks {
-			if webhook.Name == lockWebhook {
-				facts.Mutating.Value = append(facts.Mutating.Value, webhook)
-			}
+			facts.Webhooks.Value = append(facts.Webhooks.Value, admissionregistrationv1.ValidatingWebhook{
+				Name: webhook.Name, ClientConfig: webhook.ClientConfig, Rules: webhook.Rules, FailurePolicy: webhook.FailurePolicy,
+				NamespaceSelector: webhook.NamespaceSelector, MatchConditions: webhook.MatchConditions,
+			})
 		}
 	}
-	var validating admissionregistrationv1.ValidatingWebhookConfigurationList
-	facts.Validating.Err = cluster.List(ctx, &validating)
-	for _, configuration := range validating.Items {
-		for _, webhook := range configuration.Webhooks {
-			if webhook.Name == guardWebhook {
-				facts.Validating.Value = append(facts.Validating.Value, webhook)
-			}
-		}
-	}
-	for _, webhook := range facts.Mutating.Value {
+	for _, webhook := range named(facts.Webhooks.Value, lockWebhook) {
 		for _, user := range exemptedUsers(webhook) {
 			account, isAccount := strings.CutPrefix(user, "system:serviceaccount:")
 			namespace, name, isNamed := strings.Cut(account, ":")
@@ -203,10 +214,34 @@ func askAboutWebhooks(ctx context.Context, cluster client.Client, facts *Facts) 
 	}
 }
 
+func policiesOf(ctx context.Context, cluster client.Client) (answer Answer[Policies]) {
+	var policies admissionregistrationv1.ValidatingAdmissionPolicyList
+	var bindings admissionregistrationv1.ValidatingAdmissionPolicyBindingList
+	if answer.Err = cmp.Or(cluster.List(ctx, &policies), cluster.List(ctx, &bindings)); answer.Err != nil {
+		return answer
+	}
+	isOfOperator := map[string]bool{}
+	for _, policy := range policies.Items {
+		isOfOperator[policy.Name] = policy.Labels[nameLabel] == operatorName
+	}
+	for _, binding := range bindings.Items {
+		name := binding.Spec.PolicyName
+		isOfOperator, isThere := isOfOperator[name]
+		switch {
+		case !slices.Contains(binding.Spec.ValidationActions, admissionregistrationv1.Deny):
+		case isOfOperator:
+			answer.Value.InForce = append(answer.Value.InForce, name)
+		case !isThere && strings.Contains(name, operatorName):
+			answer.Value.Dangling = append(answer.Value.Dangling, binding.Name+" of "+name)
+		}
+	}
+	return answer
+}
+
 var quotedUser = regexp.MustCompile(`'([^']*)'|"([^"]*)"`)
 
 // exemptedUsers returns the users whom the match condition of the operator leaves out.
-func exemptedUsers(webhook admissionregistrationv1.MutatingWebhook) (users []string) {
+func exemptedUsers(webhook admissionregistrationv1.ValidatingWebhook) (users []string) {
 	for _, condition := range webhook.MatchConditions {
 		if condition.Name == operatorCondition {
 			for _, match := range quotedUser.FindAllStringSubmatch(condition.Expression, -1) {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/cli/failure"
 )
 
 const (
@@ -42,8 +43,8 @@ func Judge(facts *Facts) Report {
 	minor, err := strconv.Atoi(strings.TrimRight(info.Minor, "+"))
 	switch check := "api server"; {
 	case facts.Kubernetes.Err != nil:
-		report.fail(check, "see that kubectl get namespaces works with the same --context, and ask those who run the cluster",
-			"it does not answer: %v", facts.Kubernetes.Err)
+		what, do := failure.Contact(facts.Kubernetes.Err)
+		report.fail(check, do+"; compare with "+facts.Kubectl("get", "namespaces"), "%s: %v", what, facts.Kubernetes.Err)
 		return *report
 	case err == nil && info.Major == "1" && minor < oldestMinor:
 		report.fail(check, fmt.Sprintf("upgrade the cluster to 1.%d or later", oldestMinor), "Kubernetes is %s, and lock-operator needs 1.%d", info.GitVersion, oldestMinor)
@@ -51,18 +52,18 @@ func Judge(facts *Facts) Report {
 		report.ok(check, "Kubernetes %s answers; this is kubectl-lock %s", info.GitVersion, facts.Program)
 	}
 	report.judgeClock(facts.Local, facts.Server)
-	report.judgeDefinition(facts)
-	if apierrors.IsNotFound(facts.Definition.Err) || facts.Definition.Err != nil && facts.Served != nil {
+	if !report.judgeDefinition(facts) {
 		return *report // All others follow from that.
 	}
 	isThere := !apierrors.IsNotFound(facts.Labels.Err)
 	if isThere {
 		report.judgeRights(facts)
 	} else {
-		report.fail("namespace", "name one that exists with -n: kubectl get namespaces",
+		report.fail("namespace", "name one that exists with -n: "+facts.Kubectl("get", "namespaces"),
 			"namespace %s does not exist, so rights and admission were not tried there", facts.Namespace)
 	}
 	report.judgeWebhooks(facts)
+	report.judgePolicies(facts)
 	if isThere {
 		report.judgeAdmission(facts)
 	}
@@ -89,43 +90,69 @@ func (r *Report) judgeClock(local, server time.Time) {
 		"the clock of this machine is %s %s that of the service; locks end by the latter", difference.Abs().Round(time.Second), direction)
 }
 
-func (r *Report) judgeDefinition(facts *Facts) {
-	const check, install = "type Lock", "apply config/crd of lock-operator: kubectl apply -k config/crd"
+// judgeDefinition reports whether the cluster serves Locks as this program knows them.
+func (r *Report) judgeDefinition(facts *Facts) (isServed bool) {
+	const check, name = "type Lock", "locks.forrst.dev"
+	install := "apply config/crd of lock-operator: " + facts.Kubectl("apply", "-k", "config/crd")
 	switch err := facts.Definition.Err; {
 	case apierrors.IsNotFound(err):
 		r.fail(check, "install it", "lock-operator is not installed: the cluster does not know Locks")
-		return
+		return false
 	case err != nil && facts.Served != nil:
 		r.fail(check, "install it", "lock-operator is not installed, or not wholly: the cluster does not serve Locks: %v", facts.Served)
-		return
-	case err != nil:
+		return false
+	case apierrors.IsForbidden(err):
 		r.ok(check, "the cluster serves %s; you may not read its definition", v1alpha1.GroupVersion)
-		return
+		return true
+	case err != nil:
+		r.skipUnread(check, "its definition", err)
+		return true
 	}
-	definition := facts.Definition.Value
-	isEstablished := slices.ContainsFunc(definition.Status.Conditions, func(condition apiextensionsv1.CustomResourceDefinitionCondition) bool {
-		return condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue
-	})
-	var versions []string
-	stored := map[string]apiextensionsv1.JSONSchemaProps{}
+	definition, ours := facts.Definition.Value, apiextensionsv1.CustomResourceDefinitionVersion{}
+	is := func(kind apiextensionsv1.CustomResourceDefinitionConditionType) bool {
+		return slices.ContainsFunc(definition.Status.Conditions, func(condition apiextensionsv1.CustomResourceDefinitionCondition) bool {
+			return condition.Type == kind && condition.Status == apiextensionsv1.ConditionTrue
+		})
+	}
+	var served []string
 	for _, version := range definition.Spec.Versions {
 		if version.Served {
-			versions = append(versions, version.Name)
-			if version.Schema != nil && version.Schema.OpenAPIV3Schema != nil {
-				stored = version.Schema.OpenAPIV3Schema.Properties["spec"].Properties
-			}
+			served = append(served, version.Name)
+		}
+		if version.Served && version.Name == v1alpha1.GroupVersion.Version {
+			ours = version
 		}
 	}
-	switch missing := slices.IndexFunc(neededFields, func(field string) bool { _, has := stored[field]; return !has }); {
-	case !isEstablished:
-		r.fail(check, "see why: kubectl describe crd locks.forrst.dev", "its definition is there and not established")
-	case !slices.Contains(versions, v1alpha1.GroupVersion.Version):
-		r.fail(check, install, "the cluster serves the versions %s, and not %s", strings.Join(versions, ", "), v1alpha1.GroupVersion.Version)
-	case missing >= 0:
+	switch {
+	case definition.DeletionTimestamp != nil || is(apiextensionsv1.Terminating):
+		r.fail(check, "install lock-operator again when the definition is gone; see what keeps it: "+facts.Kubectl("get", name, "-A"),
+			"its definition is being deleted, and all Locks with it: no lock can be taken")
+		return false
+	case !is(apiextensionsv1.Established):
+		r.fail(check, "see why: "+facts.Kubectl("describe", "crd", name), "its definition is there and not established")
+		return false
+	case !ours.Served:
+		r.fail(check, install, "the cluster serves the versions %s, and not %s", strings.Join(served, ", "), v1alpha1.GroupVersion.Version)
+		return false
+	case facts.Served != nil:
+		r.fail(check, "see who serves the group: "+facts.Kubectl("get", "apiservices"), "its definition is there, and the cluster does not serve Locks: %v", facts.Served)
+		return false
+	}
+	if missing := slices.IndexFunc(neededFields, func(field string) bool { return !hasField(ours, field) }); missing >= 0 {
 		r.fail(check, install, "its definition is of an earlier version: it lacks spec.%s", neededFields[missing])
-	default:
+	} else {
 		r.ok(check, "the cluster serves %s", v1alpha1.GroupVersion)
 	}
+	return true
+}
+
+// hasField reports whether the spec of that version has the field.
+func hasField(version apiextensionsv1.CustomResourceDefinitionVersion, field string) bool {
+	if version.Schema == nil || version.Schema.OpenAPIV3Schema == nil {
+		return false
+	}
+	_, has := version.Schema.OpenAPIV3Schema.Properties["spec"].Properties[field]
+	return has
 }
 
 // roles are the cluster roles that bring verbs, by what they are for.
@@ -165,44 +192,102 @@ func (r *Report) judgeRights(facts *Facts) {
 	}
 }
 
+// judgeWebhooks says whether the API server asks the webhooks that the installation needs.
 func (r *Report) judgeWebhooks(facts *Facts) {
-	const check, apply = "webhook", "apply config/webhook of lock-operator again"
-	switch webhooks := facts.Mutating.Value; {
-	case facts.Mutating.Err != nil:
-		r.skip(check, "you may not read the webhook configurations: %v", facts.Mutating.Err)
-		return
-	case len(webhooks) == 0:
-		r.fail(check, "apply config/default of lock-operator",
-			"no webhook configuration judges Locks: no user can take one with kubectl, and any user who may delete Locks can end them")
-		return
-	case len(webhooks) > 1:
-		r.fail(check, "delete that of the former installation: kubectl get mutatingwebhookconfigurations", "%d webhook configurations judge Locks", len(webhooks))
+	const check = "webhook"
+	if err := facts.Webhooks.Err; err != nil {
+		r.skipUnread(check, "the webhook configurations", err)
 		return
 	}
-	webhook, before := facts.Mutating.Value[0], len(*r)
-	if ptr.Deref(webhook.FailurePolicy, admissionregistrationv1.Fail) != admissionregistrationv1.Fail {
-		r.fail(check, apply, "its failurePolicy is not Fail: while it is away, any user who may delete Locks can end them")
+	for _, need := range needs {
+		switch webhooks := named(facts.Webhooks.Value, need.name); len(webhooks) {
+		case 0:
+			r.fail(check, "apply config/default of lock-operator", "no webhook configuration has %s, which judges %s: %s", need.name, need.about, need.without)
+		case 1:
+			r.judgeWebhook(check, need, &webhooks[0])
+		default:
+			r.fail(check, "delete that of the former installation: "+facts.Kubectl("get", "mutatingwebhookconfigurations,validatingwebhookconfigurations"),
+				"%d webhook configurations have %s", len(webhooks), need.name)
+		}
 	}
-	for _, operation := range []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete} {
+	r.judgeAuthorities(facts)
+	if webhooks := named(facts.Webhooks.Value, lockWebhook); len(webhooks) == 1 {
+		r.judgeExemptions(exemptedUsers(webhooks[0]), facts)
+	}
+}
+
+// judgeWebhook says whether the API server asks the webhook about all that it is needed for.
+func (r *Report) judgeWebhook(check string, need need, webhook *admissionregistrationv1.ValidatingWebhook) {
+	const apply = "apply config/webhook of lock-operator again"
+	before := len(*r)
+	if failurePolicy := ptr.Deref(webhook.FailurePolicy, admissionregistrationv1.Fail); failurePolicy != need.failurePolicy {
+		r.fail(check, apply, "the failurePolicy of %s is %s, and not %s", need.name, failurePolicy, need.failurePolicy)
+	}
+	for _, operation := range need.operations {
 		if !slices.ContainsFunc(webhook.Rules, func(rule admissionregistrationv1.RuleWithOperations) bool {
 			isOperation := slices.Contains(rule.Operations, operation) || slices.Contains(rule.Operations, admissionregistrationv1.OperationAll)
-			return isOperation && slices.Contains(rule.Resources, "locks")
+			return isOperation && slices.Contains(rule.Resources, need.resource)
 		}) {
-			r.fail(check, apply, "it is not asked about the operation %s of Locks", operation)
+			r.fail(check, apply, "%s is not asked about the operation %s of %s", need.name, operation, need.resource)
 		}
 	}
 	if selector := webhook.NamespaceSelector; selector != nil && len(selector.MatchLabels)+len(selector.MatchExpressions) > 0 {
-		r.warn(check, apply, "its namespaceSelector leaves namespaces out; locks there are not judged")
+		r.warn(check, apply, "the namespaceSelector of %s leaves namespaces out; %s there are not judged", need.name, need.resource)
 	}
 	if len(*r) == before {
 		address := ptr.Deref(webhook.ClientConfig.URL, "an unknown address")
 		if service := webhook.ClientConfig.Service; service != nil {
 			address = fmt.Sprintf("the service %s in namespace %s", service.Name, service.Namespace)
 		}
-		r.ok(check, "the API server asks %s about Locks", address)
+		r.ok(check, "the API server asks %s about %s", address, need.about)
 	}
-	r.judgeAuthority("certificate", webhook.ClientConfig.CABundle, facts.Server)
-	r.judgeExemptions(exemptedUsers(webhook), facts)
+}
+
+// judgePolicies looks at the policies that the API server evaluates by itself.
+func (r *Report) judgePolicies(facts *Facts) {
+	const check = "policies"
+	if err := facts.Policies.Err; err != nil {
+		r.skipUnread(check, "the admission policies", err)
+		return
+	}
+	before := len(*r)
+	for _, policy := range policies {
+		if !policy.isIn(facts.Policies.Value.InForce) {
+			r.fail(check, "apply config/admission-policy of lock-operator again",
+				"the policy %s%s is not in force: %s", operatorName, policy.suffix, policy.without)
+		}
+	}
+	if jobCreators.isAskedBy(facts.Labels.Value) && !jobCreators.policy.isIn(facts.Policies.Value.InForce) {
+		r.failUnmet(check, jobCreators, facts)
+	}
+	for _, binding := range facts.Policies.Value.Dangling {
+		r.fail(check, "apply the policy, such as by config/lock-policies of lock-operator, or delete the binding",
+			"the binding %s, which does not exist, has no effect", binding)
+	}
+	if len(*r) == before {
+		r.ok(check, "those of the installation are in force")
+	}
+}
+
+// failUnmet says that the namespace asks for a policy that is not in force.
+func (r *Report) failUnmet(check string, asked asked, facts *Facts) {
+	r.fail(check, fmt.Sprintf("apply %s of lock-operator, or take the label away: %s",
+		asked.folder, facts.Kubectl("label", "namespace", facts.Namespace, asked.label+"-")),
+		"namespace %s has the label %s=%s, and the policy %s%s is not in force: %s",
+		facts.Namespace, asked.label, asked.value, operatorName, asked.policy.suffix, asked.policy.without)
+}
+
+// judgeAuthorities says of each authority of a webhook whether the API server can trust it.
+func (r *Report) judgeAuthorities(facts *Facts) {
+	var judged [][]byte
+	for _, webhook := range facts.Webhooks.Value {
+		bundle := webhook.ClientConfig.CABundle
+		if !isOfOperator(webhook.Name) || slices.ContainsFunc(judged, func(other []byte) bool { return bytes.Equal(other, bundle) }) {
+			continue
+		}
+		judged = append(judged, bundle)
+		r.judgeAuthority("certificate", bundle, facts.Server)
+	}
 }
 
 // judgeAuthority says whether the API server can trust the webhook.
@@ -223,7 +308,7 @@ func (r *Report) judgeAuthority(check string, bundle []byte, now time.Time) {
 	}
 }
 
-const doRenew = "see why it is not renewed: the log of the controllers or, with cert-manager, kubectl get certificates -A"
+const doRenew = "see why it is not renewed: docs/certificates.md, When something fails"
 
 // judgeValidity says whether what has this end is valid for long enough.
 func (r *Report) judgeValidity(check, what string, notAfter, now time.Time) {
@@ -247,7 +332,7 @@ func (r *Report) judgeExemptions(users []string, facts *Facts) {
 	case facts.Self.Err == nil && slices.Contains(users, self):
 		r.warn(check, "use another account, and leave this one to the operator", "you are %s, whose writes of Locks nothing judges or audits", self)
 	case facts.Missing.Err != nil:
-		r.skip(check, "you may not read the service accounts of the operator")
+		r.skipUnread(check, "the service accounts of the operator", facts.Missing.Err)
 	case len(facts.Missing.Value) > 0:
 		r.fail(check, "adapt the match conditions to where the operator runs",
 			"%s is exempted and does not exist: a user who may create it could write Locks that nothing judges", strings.Join(facts.Missing.Value, ", "))
@@ -266,9 +351,9 @@ func (r *Report) judgeAdmission(facts *Facts) {
 	holder, self := facts.Admitted.Value.Spec.Holder, facts.Self.Value.Username
 	switch err := facts.Forged.Err; {
 	case facts.Self.Err == nil && holder != self:
-		r.fail(check, "see which webhooks change Locks: kubectl get mutatingwebhookconfigurations", "a new lock would be held by %q, and you are %q", holder, self)
+		r.fail(check, "see which webhooks change Locks: "+facts.Kubectl("get", "mutatingwebhookconfigurations"), "a new lock would be held by %q, and you are %q", holder, self)
 	case err == nil:
-		r.fail(check, "see that no match condition leaves you out: kubectl get mutatingwebhookconfigurations -o yaml", "a new lock with a forged holder would be admitted")
+		r.fail(check, "see that no match condition leaves you out: "+facts.Kubectl("get", "mutatingwebhookconfigurations", "-o", "yaml"), "a new lock with a forged holder would be admitted")
 	case !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err):
 		r.warn(check, "run this again", "a new lock would be granted; what became of a forged one is not known: %v", err)
 	default:
@@ -286,9 +371,9 @@ func (r *Report) judgeRefusal(check string, facts *Facts) {
 	case strings.Contains(text, "are not stamped"):
 		r.fail(check, "install the webhook of lock-operator; if it is installed, see that its match conditions do not leave you out", "no webhook judges Locks that you write")
 	case isUncalled(err, lockWebhook):
-		r.fail(check, doAbout(text), "the webhook does not answer: %s", withoutIntroduction(text))
+		r.fail(check, doAbout(facts, text), "the webhook does not answer: %s", withoutIntroduction(text))
 	case apierrors.IsNotFound(err):
-		r.fail(check, "see that the namespace exists: kubectl get namespace "+facts.Namespace, "%s", text)
+		r.fail(check, "see that the namespace exists: "+facts.Kubectl("get", "namespace", facts.Namespace), "%s", text)
 	case apierrors.HasStatusCause(err, v1alpha1.CauseTypeNamespaceFull):
 		r.fail(check, "delete expired locks, or raise --max-locks-per-namespace", "%s", text)
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
@@ -307,16 +392,16 @@ func isUncalled(err error, webhook string) bool {
 }
 
 // doAbout says what to do about a webhook that cannot be called.
-func doAbout(text string) string {
+func doAbout(facts *Facts, text string) string {
 	has := func(part string) bool { return strings.Contains(text, part) }
-	const bringBack = "bring it back: kubectl get pods -A -l app.kubernetes.io/name=lock-operator"
+	bringBack := "bring it back: " + facts.Kubectl("get", "pods", "-A", "-l", nameLabel+"="+operatorName)
 	switch {
 	case has("connection refused"): // The address of a call has the word timeout in it.
 		return bringBack
 	case has("x509"), has("tls:"):
-		return "the API server does not trust its certificate; see the authorities that it trusts: kubectl get mutatingwebhookconfigurations -o yaml"
+		return "the API server does not trust its certificate; see the authorities that it trusts: " + facts.Kubectl("get", "mutatingwebhookconfigurations", "-o", "yaml")
 	case has("no endpoints available"), has("not found"):
-		return "bring it back: kubectl get pods -n forrst-system -l app.kubernetes.io/component=webhook"
+		return "bring it back: " + facts.Kubectl("get", "pods", "-n", facts.OperatorNamespace, "-l", "app.kubernetes.io/component=webhook")
 	case has("deadline exceeded"), has("timeout"):
 		return "see that the network lets the API server reach it (network policies, firewall), and that it is not overloaded"
 	default:
@@ -337,11 +422,8 @@ func withoutIntroduction(text string) string {
 func (r *Report) judgeDeployments(facts *Facts) {
 	const check = "operator"
 	switch err := facts.Deployments.Err; {
-	case apierrors.IsForbidden(err):
-		r.skip(check, "you may not read Deployments in namespace %s", facts.OperatorNamespace)
-		return
 	case err != nil:
-		r.fail(check, "run this again", "its Deployments could not be read: %v", err)
+		r.skipUnread(check, "Deployments in namespace "+facts.OperatorNamespace, err)
 		return
 	case len(facts.Deployments.Value) == 0:
 		r.skip(check, "there is no Deployment of it in namespace %s; it runs elsewhere", facts.OperatorNamespace)
@@ -349,7 +431,7 @@ func (r *Report) judgeDeployments(facts *Facts) {
 	}
 	var images []string
 	for index := range facts.Deployments.Value {
-		images = append(images, r.judgeDeployment(&facts.Deployments.Value[index])...)
+		images = append(images, r.judgeDeployment(facts, &facts.Deployments.Value[index])...)
 	}
 	slices.Sort(images)
 	if images = slices.Compact(images); len(images) > 1 {
@@ -358,13 +440,13 @@ func (r *Report) judgeDeployments(facts *Facts) {
 }
 
 // judgeDeployment returns the images of the Deployment.
-func (r *Report) judgeDeployment(deployment *appsv1.Deployment) (images []string) {
+func (r *Report) judgeDeployment(facts *Facts, deployment *appsv1.Deployment) (images []string) {
 	for _, container := range deployment.Spec.Template.Spec.Containers {
 		images = append(images, container.Image)
 	}
 	wanted, ready := ptr.Deref(deployment.Spec.Replicas, 1), deployment.Status.ReadyReplicas
 	text := fmt.Sprintf("%d of %d replicas are ready", ready, wanted)
-	do := fmt.Sprintf("see why: kubectl describe deployment %s -n %s", deployment.Name, deployment.Namespace)
+	do := "see why: " + facts.Kubectl("describe", "deployment", deployment.Name, "-n", deployment.Namespace)
 	switch {
 	case ready == 0:
 		r.fail(deployment.Name, do, "%s", text)
@@ -385,7 +467,7 @@ func (r *Report) judgeIssued(facts *Facts) {
 	case apimeta.IsNoMatchError(err), apierrors.IsNotFound(err):
 		r.skip(check, "there is no cert-manager")
 	case err != nil:
-		r.skip(check, "you may not read Certificates in namespace %s", facts.OperatorNamespace)
+		r.skipUnread(check, "Certificates in namespace "+facts.OperatorNamespace, err)
 	}
 	for index := range facts.Certificates.Value {
 		certificate := &facts.Certificates.Value[index]
@@ -396,7 +478,7 @@ func (r *Report) judgeIssued(facts *Facts) {
 		if err != nil && message == "" {
 			message = "it was not issued yet"
 		}
-		do := fmt.Sprintf("see why: kubectl describe certificate %s -n %s", name, facts.OperatorNamespace)
+		do := "see why: " + facts.Kubectl("describe", "certificate", name, "-n", facts.OperatorNamespace)
 		switch {
 		case !notAfter.After(facts.Server):
 			r.fail(check, do, "%s is not valid: %s", name, message)
@@ -419,30 +501,30 @@ func readinessOf(certificate *unstructured.Unstructured) (isReady bool, message 
 	return false, ""
 }
 
-// judgeGuards says whether the namespace has opted in to guards.
+// judgeGuards says whether the namespace has opted in to guards, and they are in force then.
 func (r *Report) judgeGuards(facts *Facts) {
 	const check = "guards"
-	switch webhooks := facts.Validating.Value; {
-	case facts.Validating.Err != nil:
-		r.skip(check, "you may not read the webhook configurations")
-		return
-	case len(webhooks) == 0:
-		r.ok(check, "they are not installed, so kubectl lock freeze has no effect here")
-		return
-	case len(webhooks) > 1:
-		r.warn(check, "delete those of former installations", "%d webhook configurations ask about guarded objects", len(webhooks))
+	if err := facts.Webhooks.Err; err != nil {
+		r.skipUnread(check, "the webhook configurations", err)
 		return
 	}
-	bundle := facts.Validating.Value[0].ClientConfig.CABundle
-	if locks := facts.Mutating.Value; len(locks) != 1 || !bytes.Equal(locks[0].ClientConfig.CABundle, bundle) {
-		r.judgeAuthority(check, bundle, facts.Server)
-	}
+	webhooks, isAsked := len(named(facts.Webhooks.Value, guardWebhook)), fence.isAskedBy(facts.Labels.Value)
+	isUnfenced := facts.Policies.Err == nil && !fence.policy.isIn(facts.Policies.Value.InForce)
 	switch {
+	case webhooks == 0 && isAsked:
+		r.fail(check, "apply config/guards of lock-operator, or take the label away: "+facts.Kubectl("label", "namespace", facts.Namespace, fence.label+"-"),
+			"namespace %s has opted in, and no webhook configuration has %s: no object there is guarded", facts.Namespace, guardWebhook)
+	case webhooks == 0:
+		r.ok(check, "they are not installed, so a freeze is refused")
+	case webhooks > 1:
+		r.warn(check, "delete those of former installations", "%d webhook configurations ask about guarded objects", webhooks)
+	case isUnfenced && isAsked:
+		r.failUnmet(check, fence, facts)
 	case facts.Labels.Err != nil:
 		r.ok(check, "they are installed; you may not read whether namespace %s has opted in", facts.Namespace)
-	case facts.Labels.Value[v1alpha1.GuardsLabel] != v1alpha1.GuardsEnabled:
-		r.ok(check, "they are installed, and namespace %s has not opted in: kubectl label namespace %[1]s %s=%s",
-			facts.Namespace, v1alpha1.GuardsLabel, v1alpha1.GuardsEnabled)
+	case !isAsked:
+		r.ok(check, "they are installed, and namespace %s has not opted in: %s",
+			facts.Namespace, facts.Kubectl("label", "namespace", facts.Namespace, fence.label+"="+fence.value))
 	case isUncalled(facts.Admitted.Err, lockWebhook), isUncalled(facts.Guarded, guardWebhook):
 		r.fail(check, "bring the webhook back; docs/runbooks.md says what to do until then",
 			"they are in force in namespace %s, where every write of a listed resource fails while the webhook does not answer", facts.Namespace)

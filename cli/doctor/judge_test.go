@@ -3,12 +3,14 @@ package doctor
 import (
 	"crypto/ed25519"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"math/big"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -33,6 +35,9 @@ import (
 var now = time.Date(2026, 11, 23, 3, 0, 0, 0, time.UTC)
 
 const exempt = "system:serviceaccount:forrst-system:lock-operator-controllers"
+
+// untrusted is the error of a server whose certificate an unknown authority has signed.
+var untrusted = &url.Error{Op: "Get", URL: "https://x", Err: &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}}
 
 // authority returns a certificate in PEM that ends at the time.
 func authority(t *testing.T, notAfter time.Time) []byte {
@@ -84,9 +89,19 @@ func well(t *testing.T) *Facts {
 		CABundle: authority(t, now.AddDate(9, 0, 0)),
 		Service:  &admissionregistrationv1.ServiceReference{Namespace: "forrst-system", Name: "lock-operator-webhook"},
 	}
-	rule := admissionregistrationv1.RuleWithOperations{
-		Operations: []admissionregistrationv1.OperationType{"CREATE", "UPDATE", "DELETE"},
-		Rule:       admissionregistrationv1.Rule{Resources: []string{"locks"}},
+	webhooks := []admissionregistrationv1.ValidatingWebhook{{Name: guardWebhook, ClientConfig: config}}
+	for _, need := range needs {
+		webhooks = append(webhooks, admissionregistrationv1.ValidatingWebhook{
+			Name: need.name, ClientConfig: config, FailurePolicy: &need.failurePolicy,
+			Rules: []admissionregistrationv1.RuleWithOperations{{Operations: need.operations, Rule: admissionregistrationv1.Rule{Resources: []string{need.resource}}}},
+			MatchConditions: []admissionregistrationv1.MatchCondition{{
+				Name: operatorCondition, Expression: "!(request.userInfo.username in ['" + exempt + "'])",
+			}},
+		})
+	}
+	inForce := []string{"team-lock-operator-fence"}
+	for _, policy := range policies {
+		inForce = append(inForce, "team-lock-operator"+policy.suffix)
 	}
 	var deployments []appsv1.Deployment
 	for _, name := range []string{"lock-operator-controllers", "lock-operator-facade", "lock-operator-webhook"} {
@@ -100,19 +115,13 @@ func well(t *testing.T) *Facts {
 	}
 	return &Facts{
 		Namespace: "shop", OperatorNamespace: "forrst-system", Program: "v0.1.0", Local: now, Server: now,
-		Kubernetes: Answer[version.Info]{Value: version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.3"}},
-		Self:       Answer[authenticationv1.UserInfo]{Value: authenticationv1.UserInfo{Username: "ann"}},
-		Definition: Answer[*apiextensionsv1.CustomResourceDefinition]{Value: definition("v1alpha1", "guards", "holderUID")},
-		Rights:     Answer[[]string]{Value: slices.Clone(verbs)},
-		Mutating: Answer[[]admissionregistrationv1.MutatingWebhook]{Value: []admissionregistrationv1.MutatingWebhook{{
-			Name: lockWebhook, ClientConfig: config, Rules: []admissionregistrationv1.RuleWithOperations{rule},
-			MatchConditions: []admissionregistrationv1.MatchCondition{{
-				Name: operatorCondition, Expression: "!(request.userInfo.username in ['" + exempt + "'])",
-			}},
-		}}},
-		Validating: Answer[[]admissionregistrationv1.ValidatingWebhook]{
-			Value: []admissionregistrationv1.ValidatingWebhook{{Name: guardWebhook, ClientConfig: config}},
-		},
+		Kubernetes:   Answer[version.Info]{Value: version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.3"}},
+		Self:         Answer[authenticationv1.UserInfo]{Value: authenticationv1.UserInfo{Username: "ann"}},
+		Definition:   Answer[*apiextensionsv1.CustomResourceDefinition]{Value: definition("v1alpha1", "guards", "holderUID")},
+		Rights:       Answer[[]string]{Value: slices.Clone(verbs)},
+		Webhooks:     Answer[[]admissionregistrationv1.ValidatingWebhook]{Value: webhooks},
+		Policies:     Answer[Policies]{Value: Policies{InForce: inForce}},
+		Kubectl:      func(args ...string) string { return "kubectl " + strings.Join(args, " ") + " --context far" },
 		Admitted:     Answer[*v1alpha1.Lock]{Value: &v1alpha1.Lock{Spec: v1alpha1.LockSpec{Holder: "ann"}}},
 		Forged:       Answer[*v1alpha1.Lock]{Err: apierrors.NewInvalid(schema.GroupKind{Kind: "Lock"}, "x", nil)},
 		Deployments:  Answer[[]appsv1.Deployment]{Value: deployments},
@@ -138,8 +147,18 @@ func TestFindsNothingWrongWithAWholeInstallation(t *testing.T) {
 	golden.Check(t, "well.json", text(t, findings))
 }
 
-func lockWebhookOf(facts *Facts) *admissionregistrationv1.MutatingWebhook {
-	return &facts.Mutating.Value[0]
+func webhookOf(facts *Facts, name string) *admissionregistrationv1.ValidatingWebhook {
+	webhooks := facts.Webhooks.Value
+	return &webhooks[slices.IndexFunc(webhooks, func(webhook admissionregistrationv1.ValidatingWebhook) bool { return webhook.Name == name })]
+}
+
+func lockWebhookOf(facts *Facts) *admissionregistrationv1.ValidatingWebhook {
+	return webhookOf(facts, lockWebhook)
+}
+
+// without takes the webhook of the name out.
+func without(facts *Facts, name string) {
+	webhookOf(facts, name).Name = "of.example.com"
 }
 
 func TestFindsWhatIsWrong(t *testing.T) {
@@ -149,6 +168,7 @@ func TestFindsWhatIsWrong(t *testing.T) {
 		return apierrors.NewInternalError(fmt.Errorf("failed calling webhook %q: failed to call webhook: %s", lockWebhook, why))
 	}
 	ignore := admissionregistrationv1.Ignore
+	terminating := apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue}
 	for name, test := range map[string]struct {
 		breaks func(*Facts)
 		status Status
@@ -164,9 +184,38 @@ func TestFindsWhatIsWrong(t *testing.T) {
 		"a version not served":         {func(f *Facts) { f.Definition.Value.Spec.Versions[0].Served = false }, Fail, "and not v1alpha1"},
 		"another version":              {func(f *Facts) { f.Definition.Value = definition("v1") }, Fail, "serves the versions v1"},
 		"no right to create":           {func(f *Facts) { f.Rights.Value = slices.Delete(f.Rights.Value, 3, 4) }, Warn, "may not create locks"},
-		"no webhook configuration":     {func(f *Facts) { f.Mutating.Value = nil }, Fail, "no webhook configuration"},
-		"two webhook configurations":   {func(f *Facts) { f.Mutating.Value = append(f.Mutating.Value, f.Mutating.Value[0]) }, Fail, "2 webhook configurations"},
-		"a webhook that is ignored":    {func(f *Facts) { lockWebhookOf(f).FailurePolicy = &ignore }, Fail, "failurePolicy"},
+		"a definition that is deleted": {func(f *Facts) { f.Definition.Value.DeletionTimestamp = &metav1.Time{Time: now} }, Fail, "is being deleted, and all Locks with it"},
+		"a definition that terminates": {func(f *Facts) {
+			f.Definition.Value.Status.Conditions = append(f.Definition.Value.Status.Conditions, terminating)
+		}, Fail, "kubectl get locks.forrst.dev -A --context far"},
+		"a definition that has no effect": {func(f *Facts) { f.Served = errors.New("no matches for kind Lock") }, Fail, "does not serve Locks: no matches"},
+		"fields of another version": {func(f *Facts) {
+			f.Definition.Value.Spec.Versions = append(definition("v1alpha1").Spec.Versions, definition("v1", neededFields...).Spec.Versions...)
+		}, Fail, "lacks spec.guards"},
+		"a definition that is not read": {func(f *Facts) { f.Definition.Err = errors.New("timeout") }, Fail, "its definition could not be read: timeout"},
+		"no webhook of Locks":           {func(f *Facts) { without(f, lockWebhook) }, Fail, "no webhook configuration has lock.forrst.dev"},
+		"no webhook of Jobs":            {func(f *Facts) { without(f, "job.forrst.dev") }, Fail, "no webhook configuration has job.forrst.dev"},
+		"no webhook of the audit":       {func(f *Facts) { without(f, "audit.lock.forrst.dev") }, Fail, "no webhook configuration has audit.lock.forrst.dev"},
+		"two webhook configurations":    {func(f *Facts) { f.Webhooks.Value = append(f.Webhooks.Value, *lockWebhookOf(f)) }, Fail, "2 webhook configurations have lock.forrst.dev"},
+		"Jobs whose changes are not judged": {func(f *Facts) {
+			webhookOf(f, "job.forrst.dev").Rules[0].Operations = []admissionregistrationv1.OperationType{"CREATE"}
+		}, Fail, "job.forrst.dev is not asked about the operation UPDATE of jobs"},
+		"an audit that keeps namespaces": {func(f *Facts) { webhookOf(f, "audit.lock.forrst.dev").FailurePolicy = nil }, Fail, "is Fail, and not Ignore"},
+		"webhooks that are not read":     {func(f *Facts) { f.Webhooks.Err = errors.New("timeout") }, Fail, "could not be read: timeout"},
+		"no authority of Jobs":           {func(f *Facts) { webhookOf(f, "job.forrst.dev").ClientConfig.CABundle = nil }, Fail, "no caBundle"},
+		"no policy for Jobs":             {func(f *Facts) { f.Policies.Value.InForce = f.Policies.Value.InForce[:4] }, Fail, "lock-operator-jobs is not in force"},
+		"a binding of a missing policy":  {func(f *Facts) { f.Policies.Value.Dangling = []string{"shop of lock-operator-keys"} }, Fail, "shop of lock-operator-keys"},
+		"Jobs that are to be restricted": {func(f *Facts) { f.Labels.Value["forrst.dev/job-locks"] = "restricted" }, Fail, "kubectl label namespace shop forrst.dev/job-locks- --context far"},
+		"an unknown caller":              {func(f *Facts) { f.Kubernetes.Err = apierrors.NewUnauthorized("x") }, Fail, "it does not know you: x"},
+		"a caller who may not be another": {func(f *Facts) {
+			f.Kubernetes.Err = apierrors.NewForbidden(schema.GroupResource{Resource: "users"}, "bob", errors.New(`User "ann" cannot impersonate resource "users"`))
+		}, Fail, "it does not let you act as another user"},
+		"a caller who is refused":     {func(f *Facts) { f.Kubernetes.Err = apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("x")) }, Fail, "it refuses you"},
+		"a wrong authority":           {func(f *Facts) { f.Kubernetes.Err = untrusted }, Fail, "its certificate is not trusted"},
+		"a certificate of the caller": {func(f *Facts) { f.Kubernetes.Err = errors.New("remote error: tls: expired certificate") }, Fail, "does not accept your certificate"},
+		"a plug-in that is missing":   {func(f *Facts) { f.Kubernetes.Err = errors.New("getting credentials: exec: x not found") }, Fail, "your credentials were not to be had"},
+		"a server that is overloaded": {func(f *Facts) { f.Kubernetes.Err = apierrors.NewTooManyRequests("x", 1) }, Fail, "it answers with an error"},
+		"a webhook that is ignored":   {func(f *Facts) { lockWebhookOf(f).FailurePolicy = &ignore }, Fail, "failurePolicy"},
 		"a webhook not asked of deletes": {func(f *Facts) {
 			lockWebhookOf(f).Rules[0].Operations = []admissionregistrationv1.OperationType{"CREATE", "UPDATE"}
 		}, Fail, "the operation DELETE"},
@@ -182,7 +231,7 @@ func TestFindsWhatIsWrong(t *testing.T) {
 		"an exempted user who is missing":   {func(f *Facts) { f.Missing.Value = []string{exempt} }, Fail, "does not exist"},
 		"a webhook that is not called":      {func(f *Facts) { f.Admitted.Err = errors.New("holder and times are not stamped: x") }, Fail, "no webhook judges"},
 		"a webhook that is away":            {func(f *Facts) { f.Admitted.Err = calling("connection refused") }, Fail, "does not answer: failed to call"},
-		"a webhook that is not there":       {func(f *Facts) { f.Admitted.Err = calling(refusedPost) }, Fail, "bring it back: kubectl get pods -A"},
+		"a webhook that is not there":       {func(f *Facts) { f.Admitted.Err = calling(refusedPost) }, Fail, "bring it back: kubectl get pods -A -l app.kubernetes.io/name=lock-operator --context far"},
 		"guards and a webhook that is away": {func(f *Facts) { f.Admitted.Err = calling(refusedPost) }, Fail, "where every write of a listed resource fails"},
 		"guards whose webhook alone is away": {func(f *Facts) {
 			f.Guarded = apierrors.NewInternalError(fmt.Errorf("failed calling webhook %q: failed to call webhook: %s", guardWebhook, refusedPost))
@@ -202,9 +251,11 @@ func TestFindsWhatIsWrong(t *testing.T) {
 		"two images":                       {func(f *Facts) { f.Deployments.Value[0].Spec.Template.Spec.Containers[0].Image = "lock-operator:v0.2.0" }, Warn, "different images"},
 		"a certificate that has expired":   {func(f *Facts) { f.Certificates.Value[0] = certificate("True", now.Add(-time.Hour)) }, Fail, "is not valid"},
 		"a certificate not renewed":        {func(f *Facts) { f.Certificates.Value[0] = certificate("False", now.Add(time.Hour)) }, Warn, "is not renewed: of the issuer"},
-		"guards that are not installed":    {func(f *Facts) { f.Validating.Value = nil }, OK, "they are not installed, so kubectl lock freeze has no effect"},
+		"guards that are not installed":    {func(f *Facts) { without(f, guardWebhook) }, Fail, "has opted in, and no webhook configuration has guard.forrst.dev"},
+		"no guards":                        {func(f *Facts) { without(f, guardWebhook); f.Labels.Value = nil }, OK, "they are not installed, so a freeze is refused"},
+		"guards without the fence":         {func(f *Facts) { f.Policies.Value.InForce = f.Policies.Value.InForce[1:] }, Fail, "lock-operator-fence is not in force"},
 		"guards that are not asked for":    {func(f *Facts) { f.Labels.Value = nil }, OK, "has not opted in: kubectl label namespace"},
-		"two webhooks of guards":           {func(f *Facts) { f.Validating.Value = append(f.Validating.Value, f.Validating.Value[0]) }, Warn, "2 webhook configurations ask about guarded"},
+		"two webhooks of guards":           {func(f *Facts) { f.Webhooks.Value = append(f.Webhooks.Value, *webhookOf(f, guardWebhook)) }, Warn, "2 webhook configurations ask about guarded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			facts := well(t)
@@ -252,8 +303,8 @@ const refusedPost = `Post "https://lock-operator-webhook.forrst-system.svc:443/m
 func TestSaysWhatItSkips(t *testing.T) {
 	facts := well(t)
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "x", nil)
-	facts.Definition.Err, facts.Mutating.Err, facts.Validating.Err = forbidden, forbidden, forbidden
-	facts.Mutating.Value, facts.Validating.Value, facts.Missing.Err = nil, nil, forbidden
+	facts.Definition.Err, facts.Webhooks.Err, facts.Policies.Err, facts.Missing.Err = forbidden, forbidden, forbidden, forbidden
+	facts.Webhooks.Value, facts.Policies.Value = nil, Policies{}
 	facts.Certificates.Value, facts.Deployments.Err, facts.Certificates.Err, facts.Labels.Err = nil, forbidden, forbidden, forbidden
 	facts.Admitted.Err = errMayNotCreate
 	facts.Rights.Value = verbs[:3]
@@ -268,7 +319,7 @@ func TestJudgesAFacade(t *testing.T) {
 	}{
 		"nothing":                          {func(*FacadeFacts) {}, OK, "is ready"},
 		"a façade that is away":            {func(f *FacadeFacts) { f.Ready.Err = errors.New("refused") }, Fail, "does not answer"},
-		"a certificate that is unknown":    {func(f *FacadeFacts) { f.Ready.Err = errors.New("x509: unknown") }, Fail, "--certificate-authority"},
+		"a certificate that is unknown":    {func(f *FacadeFacts) { f.Ready.Err = untrusted }, Fail, "--certificate-authority"},
 		"another server":                   {func(f *FacadeFacts) { f.Ready.Value.Status = 404 }, Fail, "no façade"},
 		"a façade that stops":              {func(f *FacadeFacts) { f.Ready.Value.Status = 503 }, Fail, "not ready"},
 		"a façade at its limits":           {func(f *FacadeFacts) { f.Saturated.Value = Probe{Status: 503, Text: "waiting"} }, Warn, "all callers: waiting"},

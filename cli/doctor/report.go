@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // Status says how a check has ended.
@@ -83,6 +85,15 @@ func (r *Report) ok(check, format string, args ...any) {
 
 func (r *Report) skip(check, format string, args ...any) {
 	*r = append(*r, Finding{Check: check, Status: Skip, Message: fmt.Sprintf(format, args...)})
+}
+
+// skipUnread says that the caller may not read what a check looks at, or why it could not be read.
+func (r *Report) skipUnread(check, what string, err error) {
+	if apierrors.IsForbidden(err) {
+		r.skip(check, "you may not read %s", what)
+		return
+	}
+	r.fail(check, "run this again", "%s could not be read: %v", what, err)
 }
 
 func (r *Report) warn(check, do, format string, args ...any) {
