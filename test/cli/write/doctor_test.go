@@ -3,11 +3,19 @@ package write_test
 import (
 	"context"
 	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/doctor"
@@ -42,16 +50,12 @@ var _ = Describe("Doctor", Serial, func() {
 		Expect(all.Items).To(HaveLen(1))
 		return &all.Items[0]
 	}
-	// broken changes the configuration until the end of the spec.
-	broken := func(ctx context.Context, change func(*admissionregistrationv1.MutatingWebhook)) {
+	// configured changes the webhooks until the end of the spec.
+	configured := func(ctx context.Context, change func([]admissionregistrationv1.MutatingWebhook) []admissionregistrationv1.MutatingWebhook) {
 		GinkgoHelper()
 		before := configuration(ctx)
 		after := before.DeepCopy()
-		for index := range after.Webhooks {
-			if after.Webhooks[index].Name == "lock.forrst.dev" {
-				change(&after.Webhooks[index])
-			}
-		}
+		after.Webhooks = change(after.Webhooks)
 		Expect(cluster.Admin.Client.Update(ctx, after)).To(Succeed())
 		DeferCleanup(func(ctx context.Context) {
 			current := configuration(ctx)
@@ -61,6 +65,18 @@ var _ = Describe("Doctor", Serial, func() {
 				status, _ := examine(ctx, chief, "default")
 				return status
 			}).WithContext(ctx).WithTimeout(timeout).Should(BeZero())
+		})
+	}
+	// broken changes the webhook of Locks until the end of the spec.
+	broken := func(ctx context.Context, change func(*admissionregistrationv1.MutatingWebhook)) {
+		GinkgoHelper()
+		configured(ctx, func(webhooks []admissionregistrationv1.MutatingWebhook) []admissionregistrationv1.MutatingWebhook {
+			for index := range webhooks {
+				if webhooks[index].Name == "lock.forrst.dev" {
+					change(&webhooks[index])
+				}
+			}
+			return webhooks
 		})
 	}
 	becomes := func(ctx context.Context, user fixture.Identity, want OmegaMatcher) {
@@ -81,6 +97,7 @@ var _ = Describe("Doctor", Serial, func() {
 				finding("webhook", doctor.OK, "asks"),
 				finding("certificate", doctor.Warn, "expires on"), // That of the tests lasts for a week.
 				finding("exempted users", doctor.OK, ""),
+				finding("policies", doctor.OK, ""),
 				finding("a dry run", doctor.OK, "refuses a forged one"),
 				finding("clock", doctor.OK, ""),
 			))
@@ -92,7 +109,15 @@ var _ = Describe("Doctor", Serial, func() {
 
 	It("says that the type Lock is not installed, and guesses nothing of the rest", func(ctx context.Context) {
 		without := fixture.Start(ctx)
-		must(without.Admin.Kubectl.Run(ctx, "", "delete", "customresourcedefinition", "locks.forrst.dev"))
+		finalizers := func(names string) {
+			must(without.Admin.Kubectl.Run(ctx, "", "patch", "crd", "locks.forrst.dev", "--type=merge", "-p", `{"metadata":{"finalizers":`+names+`}}`))
+		}
+		finalizers(`["example.com/hold"]`)
+		must(without.Admin.Kubectl.Run(ctx, "", "delete", "customresourcedefinition", "locks.forrst.dev", "--wait=false"))
+		_, findings := examine(ctx, without.Admin, "default")
+		Expect(findings).To(HaveExactElements(
+			finding("api server", doctor.OK, "answers"), HaveField("Check", "clock"), finding("type Lock", doctor.Fail, "is being deleted")))
+		finalizers("null")
 		for message, user := range map[string]fixture.Identity{
 			"lock-operator is not installed: the cluster does not know Locks":                   without.Admin,
 			"lock-operator is not installed, or not wholly: the cluster does not serve Locks: ": without.Identity("somebody"),
@@ -162,6 +187,57 @@ var _ = Describe("Doctor", Serial, func() {
 			webhook.MatchConditions = append(webhook.MatchConditions, admissionregistrationv1.MatchCondition{Name: "never", Expression: "false"})
 		})
 		becomes(ctx, chief, finding("a dry run", doctor.Fail, "no webhook judges"))
+	})
+
+	It("finds that no webhook judges Jobs", func(ctx context.Context) {
+		configured(ctx, func(webhooks []admissionregistrationv1.MutatingWebhook) []admissionregistrationv1.MutatingWebhook {
+			return slices.DeleteFunc(webhooks, func(webhook admissionregistrationv1.MutatingWebhook) bool { return webhook.Name == "job.forrst.dev" })
+		})
+		becomes(ctx, cluster.Admin, finding("webhook", doctor.Fail, "no webhook configuration has job.forrst.dev"))
+	})
+
+	It("finds that the fence of a namespace is not in force", func(ctx context.Context) {
+		namespace := cluster.Namespace(ctx, "doctor-")
+		must(cluster.Admin.Kubectl.Run(ctx, "", "label", "namespace", namespace, v1alpha1.GuardsLabel+"="+v1alpha1.GuardsEnabled))
+		var all admissionregistrationv1.ValidatingAdmissionPolicyBindingList
+		Expect(cluster.Admin.Client.List(ctx, &all)).To(Succeed())
+		index := slices.IndexFunc(all.Items, func(of admissionregistrationv1.ValidatingAdmissionPolicyBinding) bool {
+			return strings.HasSuffix(of.Name, "-fence")
+		})
+		Expect(index).To(BeNumerically(">=", 0))
+		fence := all.Items[index].DeepCopy()
+		Expect(cluster.Admin.Client.Delete(ctx, &all.Items[index])).To(Succeed())
+		DeferCleanup(func(ctx context.Context) {
+			fence.ResourceVersion, fence.UID = "", ""
+			Expect(cluster.Admin.Client.Create(ctx, fence)).To(Succeed())
+		})
+		_, findings := examine(ctx, cluster.Admin, namespace)
+		Expect(findings).To(ContainElement(finding("guards", doctor.Fail, "lock-operator-fence is not in force")))
+	})
+
+	It("says what keeps it from the API server", func(ctx context.Context) {
+		folder := home()
+		stranger := httptest.NewTLSServer(http.NotFoundHandler())
+		DeferCleanup(stranger.Close)
+		authority, token := filepath.Join(folder, "ca.crt"), filepath.Join(folder, "kubeconfig")
+		Expect(os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: stranger.Certificate().Raw}), 0o600)).To(Succeed())
+		unknown := clientcmdapi.NewConfig()
+		unknown.Clusters["c"] = &clientcmdapi.Cluster{Server: cluster.Admin.Config.Host, CertificateAuthorityData: cluster.Admin.Config.CAData}
+		unknown.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: "of-nobody"}
+		unknown.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+		unknown.CurrentContext = "x"
+		Expect(clientcmd.WriteToFile(*unknown, token)).To(Succeed())
+		ofGuest := guest.Kubectl.Kubeconfig()
+		for message, flags := range map[string][]string{
+			"it does not know you: ":                  {"--kubeconfig", token},
+			"it does not let you act as another user": {"--kubeconfig", ofGuest, "--as", "bob"},
+			"its certificate is not trusted: ":        {"--kubeconfig", ofGuest, "--certificate-authority", authority},
+		} {
+			status, findings := read(finish(command(ctx, folder, append([]string{"doctor", "-o", "json"}, flags...)...), ""))
+			Expect(status).To(Equal(200))
+			Expect(findings).To(HaveExactElements(And(
+				finding("api server", doctor.Fail, message), HaveField("Do", ContainSubstring("kubectl get namespaces --kubeconfig "+flags[1])))))
+		}
 	})
 
 	It("finds a user who is exempted and does not exist", func(ctx context.Context) {
