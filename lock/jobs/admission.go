@@ -76,10 +76,10 @@ func AdmitCreate(job *batchv1.Job, limits Limits, now time.Time) (warnings []str
 const reinvokedWithin = time.Minute
 
 // isReinvoked reports whether admission has seen the new Job before, in the same request. Only the
-// time distinguishes it from a Job that is restored from a backup.
+// time distinguishes it from a Job that is restored from a backup: another webhook may have taken the finalizer meanwhile.
 func isReinvoked(job *batchv1.Job, now time.Time) bool {
 	queued, err := time.Parse(time.RFC3339Nano, job.Annotations[v1alpha1.LockQueuedTimeAnnotation])
-	return err == nil && hasFinalizer(job) && now.Sub(queued).Abs() < reinvokedWithin
+	return err == nil && now.Sub(queued).Abs() < reinvokedWithin
 }
 
 // IsAbandoned reports whether the change takes the operator's finalizer from a Job that is being deleted and has not ended. That

@@ -77,6 +77,7 @@ func TestAdmitCreate(t *testing.T) {
 		"is suspended":                        {job: submitted(), want: waiting(queued)},
 		"is paused if its author wants it so": {job: submitted(func(job *batchv1.Job) { job.Spec.Suspend = new(true) }), want: waiting(paused, queued)},
 		"is the same when asked again":        {job: waiting(queued), want: waiting(queued)},
+		"whose finalizer was taken meanwhile": {job: submitted(queued, func(job *batchv1.Job) { job.Spec.Suspend = new(true) }), want: waiting(queued)},
 		"of a backup is paused":               {job: waiting(annotated(v1alpha1.LockQueuedTimeAnnotation, "2026-11-19T10:00:00.000000Z")), want: waiting(paused, queued)},
 		"with the finalizer is paused":        {job: waiting(), want: waiting(paused, queued)},
 		"brings no token along":               {job: submitted(withToken), want: waiting(queued, func(job *batchv1.Job) { job.Spec.Template.Annotations = map[string]string{} })},

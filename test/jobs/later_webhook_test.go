@@ -38,8 +38,8 @@ var _ = Describe("A Job that a webhook changes which is called later", func() {
 	})
 	AfterEach(expectNoViolations)
 
-	DescribeTable("has no pods without its lock",
-		func(ctx context.Context, patch string, isPaused bool) {
+	DescribeTable("waits for its lock, and has no pods without it",
+		func(ctx context.Context, patch string) {
 			first := create(ctx, makeJob(namespace, "first", "key"))
 			Eventually(isRunning(ctx, first)).Should(BeTrue())
 			callLater(ctx, namespace, admissionregistrationv1.NeverReinvocationPolicy, patch)
@@ -48,22 +48,14 @@ var _ = Describe("A Job that a webhook changes which is called later", func() {
 			Expect(next.Finalizers).To(ContainElement(v1alpha1.LockFinalizer))
 			Consistently(isRunning(ctx, next)).WithTimeout(shortly).Should(BeFalse())
 			finish(ctx, first)
-			if isPaused {
-				Expect(next.Annotations).To(HaveKeyWithValue(v1alpha1.LockPausedAnnotation, "true"))
-				Eventually(func() *v1alpha1.Lock { return lockOf(ctx, namespace, "key") }).Should(BeNil())
-				Consistently(isRunning(ctx, next)).WithTimeout(shortly).Should(BeFalse())
-				_, err := kubectl.Run(ctx, "", "patch", "job", "next", "-n", namespace, "--type=merge", "-p", `{"spec":{"suspend":false}}`)
-				Expect(err).NotTo(HaveOccurred())
-			}
 			Eventually(isRunning(ctx, next)).Should(BeTrue())
 			Expect(holderOf(ctx, namespace, "key")()).To(Equal(next.UID))
 			finish(ctx, next)
 			Expect(startsOf(namespace)).To(Equal([]string{"first", "next"}))
 			Expect(tokensOf(namespace)).To(HaveEach(BeNumerically(">", 0)))
 		},
-		// The webhook cannot tell it then from one that its author wants suspended, as a copy from a backup is.
-		Entry("that takes the finalizer, which pauses it until its user resumes it", dropFinalizer, true),
-		Entry("that takes spec.suspend, which changes nothing", dropSuspend, false),
+		Entry("that takes the finalizer", dropFinalizer),
+		Entry("that takes spec.suspend", dropSuspend),
 	)
 
 	DescribeTable("is refused if the other webhook has the last word",
