@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"regexp"
 	"slices"
@@ -123,12 +124,15 @@ func Ask(ctx context.Context, s *session.Session, program string) (*Facts, error
 		return nil, err
 	}
 	facts := &Facts{Namespace: s.Namespace(), Program: program, OperatorNamespace: defaultNamespace, Kubectl: s.Kubectl}
-	info, err := versions.ServerVersion()
-	if err != nil {
-		facts.Kubernetes.Err = err
-		return facts, nil //nolint:nilerr // It is a finding.
+	// ServerVersion would lose why the API server refuses the request.
+	answer := versions.RESTClient().Get().AbsPath("/version").Do(ctx)
+	content, _ := answer.Raw()
+	if facts.Kubernetes.Err = answer.Error(); facts.Kubernetes.Err == nil {
+		facts.Kubernetes.Err = json.Unmarshal(content, &facts.Kubernetes.Value)
 	}
-	facts.Kubernetes.Value = *info
+	if facts.Kubernetes.Err != nil {
+		return facts, nil
+	}
 	var self authenticationv1.SelfSubjectReview
 	facts.Self.Err = cluster.Create(ctx, &self)
 	facts.Self.Value = self.Status.UserInfo
