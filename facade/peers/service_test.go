@@ -182,15 +182,6 @@ func TestReplicasMeet(t *testing.T) {
 	})
 }
 
-func TestAReplicaIsAskedAgainWithANewToken(t *testing.T) {
-	p := connect(t)
-	p.write("token", "expired")
-	p.watch(serverName)
-	p.mustBeApart(&p.reviews.asked)
-	p.write("token", "own")
-	p.mustMeet()
-}
-
 func TestOnlyReplicasAreServed(t *testing.T) {
 	p := connect(t)
 	p.write("token", "tenant")
