@@ -18,28 +18,26 @@ import (
 // An answer about a loss has no headers of the one that it takes the place of.
 func TestALossIsNotToldWithTheHeadersOfTheHandler(t *testing.T) {
 	for name, outside := range map[string]string{"of a plain service": "", "of one that compresses": "gzip"} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				f.edit = func(w http.ResponseWriter, r *http.Request) {
-					for header, value := range map[string]string{"Content-Encoding": "br", "Content-Length": "5", "ETag": `"1"`, "Last-Modified": "Sun, 22 Nov 2026 10:00:00 GMT", "X-Request-Id": "7"} {
-						w.Header().Set(header, value)
-					}
-					synctest.Wait() // The watch has begun.
-					_ = f.backend.ForceRelease(r.Context(), "shop", key, "stuck")
-					<-r.Context().Done()
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t)
+			f.edit = func(w http.ResponseWriter, r *http.Request) {
+				for header, value := range map[string]string{"Content-Encoding": "br", "Content-Length": "5", "ETag": `"1"`, "Last-Modified": "Sun, 22 Nov 2026 10:00:00 GMT", "X-Request-Id": "7"} {
+					w.Header().Set(header, value)
 				}
-				recorder := httptest.NewRecorder()
-				if outside != "" {
-					recorder.Header().Set("Content-Encoding", outside)
-				}
-				f.handler.ServeHTTP(recorder, newRequest(t.Context(), http.MethodPatch, flag, "{}"))
-				answer{t, recorder.Code, recorder.Header(), recorder.Body.String()}.want(http.StatusServiceUnavailable, problems.Unavailable)
-				header := recorder.Header()
-				if header.Get("ETag") != "" || header.Get("Last-Modified") != "" || header.Get("Content-Length") == "5" || header.Get("Content-Encoding") != outside || header.Get("X-Request-Id") != "7" {
-					t.Errorf("headers %v", header)
-				}
-			})
+				synctest.Wait() // The watch has begun.
+				_ = f.backend.ForceRelease(r.Context(), "shop", key, "stuck")
+				<-r.Context().Done()
+			}
+			recorder := httptest.NewRecorder()
+			if outside != "" {
+				recorder.Header().Set("Content-Encoding", outside)
+			}
+			f.handler.ServeHTTP(recorder, newRequest(t.Context(), http.MethodPatch, flag, "{}"))
+			answer{t, recorder.Code, recorder.Header(), recorder.Body.String()}.want(http.StatusServiceUnavailable, problems.Unavailable)
+			header := recorder.Header()
+			if header.Get("ETag") != "" || header.Get("Last-Modified") != "" || header.Get("Content-Length") == "5" || header.Get("Content-Encoding") != outside || header.Get("X-Request-Id") != "7" {
+				t.Errorf("headers %v", header)
+			}
 		})
 	}
 }

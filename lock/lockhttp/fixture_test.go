@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
@@ -165,6 +166,12 @@ func (f *fixture) wantHeld() {
 	if _, err := f.backend.Get(context.WithoutCancel(f.t.Context()), "shop", key); err != nil {
 		f.t.Errorf("the lock has ended: %v", err)
 	}
+}
+
+// inBubble runs a part of a test in a synctest bubble of its own.
+func inBubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
 // pass advances the clock of a synctest bubble.

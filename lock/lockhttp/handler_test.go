@@ -11,8 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/lockhttp"
 	"forrst.dev/lock-operator/lock/locktest"
@@ -68,18 +66,6 @@ func TestAWriteWithoutATokenIsUnderALockOfItsOwn(t *testing.T) {
 		for _, method := range []string{http.MethodPatch, http.MethodPut, http.MethodPost, http.MethodDelete, "PURGE"} {
 			f.do(method, flag, "{}").want(http.StatusAccepted)
 			f.wantFree()
-		}
-	})
-}
-
-func TestTwoWritesWithoutATokenCostTwoRequestsEach(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		f.do(http.MethodPatch, flag, "{}").want(http.StatusNoContent)
-		f.do(http.MethodPatch, flag, "{}").want(http.StatusNoContent)
-		want := []locktest.Verb{locktest.Acquire, locktest.Release, locktest.Acquire, locktest.Release}
-		if diff := cmp.Diff(want, f.requests()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
 		}
 	})
 }
@@ -153,19 +139,17 @@ func TestALongWrite(t *testing.T) {
 		"is renewed":                   {nil, http.StatusNoContent},
 		"ends with its ttl without it": {[]lock.Option{lock.WithoutRenewal()}, http.StatusGone},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, func(c *lockhttp.Config) { c.Options = test.options })
-				f.edit = func(w http.ResponseWriter, r *http.Request) {
-					select {
-					case <-r.Context().Done():
-					case <-time.After(10 * time.Minute):
-						w.WriteHeader(http.StatusNoContent)
-					}
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t, func(c *lockhttp.Config) { c.Options = test.options })
+			f.edit = func(w http.ResponseWriter, r *http.Request) {
+				select {
+				case <-r.Context().Done():
+				case <-time.After(10 * time.Minute):
+					w.WriteHeader(http.StatusNoContent)
 				}
-				token := f.acquire(flagLock, aMinute)
-				f.do(http.MethodPatch, flag, "{}", "X-Lock-Token", token).want(test.status)
-			})
+			}
+			token := f.acquire(flagLock, aMinute)
+			f.do(http.MethodPatch, flag, "{}", "X-Lock-Token", token).want(test.status)
 		})
 	}
 }
@@ -205,35 +189,33 @@ func TestALockThatIsLostWhileItsRequestIsServed(t *testing.T) {
 		}, 410, problems.LockEnded, lock.ErrNotHeld},
 	}
 	for name, test := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				var headers []string
-				if test.hasToken {
-					headers = []string{"X-Lock-Token", f.acquire(flagLock, aMinute)}
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t)
+			var headers []string
+			if test.hasToken {
+				headers = []string{"X-Lock-Token", f.acquire(flagLock, aMinute)}
+			}
+			f.edit = func(w http.ResponseWriter, r *http.Request) {
+				synctest.Wait() // The watch has begun.
+				test.end(f)
+				test.serve(w, r)
+				if cause := context.Cause(r.Context()); !errors.Is(cause, test.cause) {
+					t.Errorf("cause %v, want %v", cause, test.cause)
 				}
-				f.edit = func(w http.ResponseWriter, r *http.Request) {
-					synctest.Wait() // The watch has begun.
-					test.end(f)
-					test.serve(w, r)
-					if cause := context.Cause(r.Context()); !errors.Is(cause, test.cause) {
-						t.Errorf("cause %v, want %v", cause, test.cause)
-					}
-				}
-				request := newRequest(t.Context(), http.MethodPatch, flag, "{}", headers...)
-				recorder := &finalRecorder{ResponseRecorder: httptest.NewRecorder()}
-				f.handler.ServeHTTP(recorder, request)
-				got := answer{t, recorder.Code, recorder.Header(), recorder.Body.String()}
-				if test.kind == nil {
-					got.want(test.status)
-				} else {
-					got.want(test.status, test.kind)
-				}
-				f.backend.SetUnavailable(false)
-				if !strings.Contains(f.log.String(), string(key)) || test.hasToken && strings.Contains(f.log.String(), headers[1]) {
-					t.Errorf("logged: %s", f.log)
-				}
-			})
+			}
+			request := newRequest(t.Context(), http.MethodPatch, flag, "{}", headers...)
+			recorder := &finalRecorder{ResponseRecorder: httptest.NewRecorder()}
+			f.handler.ServeHTTP(recorder, request)
+			got := answer{t, recorder.Code, recorder.Header(), recorder.Body.String()}
+			if test.kind == nil {
+				got.want(test.status)
+			} else {
+				got.want(test.status, test.kind)
+			}
+			f.backend.SetUnavailable(false)
+			if !strings.Contains(f.log.String(), string(key)) || test.hasToken && strings.Contains(f.log.String(), headers[1]) {
+				t.Errorf("logged: %s", f.log)
+			}
 		})
 	}
 }
@@ -253,27 +235,25 @@ func TestAHandlerThatReleasesItsLock(t *testing.T) {
 		"releases": func(ctx context.Context, held *lock.Held) error { return held.Release(ctx) },
 		"detaches": func(_ context.Context, held *lock.Held) error { return held.Detach() },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				f.edit = func(_ http.ResponseWriter, r *http.Request) {
-					if err := end(r.Context(), f.mustHold(r.Context())); err != nil {
-						t.Error(err)
-					}
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t)
+			f.edit = func(_ http.ResponseWriter, r *http.Request) {
+				if err := end(r.Context(), f.mustHold(r.Context())); err != nil {
+					t.Error(err)
 				}
-				f.do(http.MethodPatch, flag, "{}").want(http.StatusOK)
-				token := f.acquire("/v1/flags/other/lock", aMinute)
-				f.edit = func(_ http.ResponseWriter, r *http.Request) {
-					held, _ := lockhttp.FromContext(r.Context())
-					if err := end(r.Context(), held); err != nil {
-						t.Error(err)
-					}
+			}
+			f.do(http.MethodPatch, flag, "{}").want(http.StatusOK)
+			token := f.acquire("/v1/flags/other/lock", aMinute)
+			f.edit = func(_ http.ResponseWriter, r *http.Request) {
+				held, _ := lockhttp.FromContext(r.Context())
+				if err := end(r.Context(), held); err != nil {
+					t.Error(err)
 				}
-				f.do(http.MethodPatch, "/v1/flags/other", "{}", "X-Lock-Token", token).want(http.StatusOK)
-				if f.log.Len() > 0 {
-					t.Errorf("logged: %s", f.log)
-				}
-			})
+			}
+			f.do(http.MethodPatch, "/v1/flags/other", "{}", "X-Lock-Token", token).want(http.StatusOK)
+			if f.log.Len() > 0 {
+				t.Errorf("logged: %s", f.log)
+			}
 		})
 	}
 }
@@ -286,28 +266,6 @@ func TestAReleaseThatFailsIsLogged(t *testing.T) {
 		if !strings.Contains(f.log.String(), string(key)) || strings.Contains(f.log.String(), f.backend.All()[0].Spec.Owner) {
 			t.Errorf("logged: %s", f.log)
 		}
-	})
-}
-
-// Another replica releases the lock while a write with its token is served.
-func TestAReleaseByAnotherReplica(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		other := newReplica(t, f.backend)
-		token := other.acquire(flagLock, aMinute)
-		release := func() { other.do(http.MethodDelete, flagLock, "", "X-Lock-Token", token).want(http.StatusNoContent) }
-		take := func() {
-			next := other.acquire(flagLock, aMinute)
-			other.do(http.MethodPatch, flag, "{}", "X-Lock-Token", next).want(http.StatusNoContent)
-		}
-		f.edit = func(_ http.ResponseWriter, r *http.Request) {
-			synctest.Wait() // The watch has begun.
-			release()
-			take()
-			<-r.Context().Done()
-		}
-		f.do(http.MethodPatch, flag, "{}", "X-Lock-Token", token).want(http.StatusGone, problems.LockEnded)
-		f.wantHeld() // by the next client
 	})
 }
 
@@ -377,24 +335,6 @@ func TestWritesWithOneTokenDoNotExcludeEachOther(t *testing.T) {
 		(<-answers).want(http.StatusAccepted)
 		(<-answers).want(http.StatusAccepted)
 		f.wantHeld()
-	})
-}
-
-func TestOfTwoWritesOneHasTheLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		f.edit = func(w http.ResponseWriter, _ *http.Request) {
-			pass(time.Second)
-			w.WriteHeader(http.StatusAccepted)
-		}
-		answers := make(chan answer)
-		for range 2 {
-			go func() { answers <- f.do(http.MethodPatch, flag, "{}") }()
-		}
-		first, second := <-answers, <-answers
-		first.want(http.StatusLocked, problems.LockHeld)
-		second.want(http.StatusAccepted)
-		f.wantFree()
 	})
 }
 

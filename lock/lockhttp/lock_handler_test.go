@@ -76,6 +76,7 @@ func TestEachStepIsOneRequest(t *testing.T) {
 		f.do(http.MethodPatch, flag, "{}", "X-Lock-Token", token)
 		f.do(http.MethodGet, flagLock, "")
 		f.do(http.MethodDelete, flagLock, "", "X-Lock-Token", token)
+		f.do(http.MethodPatch, flag, "{}") // It acquires and releases.
 		var made []locktest.Verb
 		for _, call := range f.backend.Calls() {
 			if call.Verb == locktest.Watch {
@@ -87,7 +88,7 @@ func TestEachStepIsOneRequest(t *testing.T) {
 				t.Errorf("%s depends on the number of the grant", call.Verb)
 			}
 		}
-		want := []locktest.Verb{locktest.Acquire, locktest.Renew, locktest.Renew, locktest.Get, locktest.Release}
+		want := []locktest.Verb{locktest.Acquire, locktest.Renew, locktest.Renew, locktest.Get, locktest.Release, locktest.Acquire, locktest.Release}
 		if diff := cmp.Diff(want, made); diff != "" {
 			t.Errorf("requests (-want +got):\n%s", diff)
 		}
@@ -146,18 +147,16 @@ func TestATokenOfAnEndedGrantIsGone(t *testing.T) {
 		"expired and taken over": func(f *fixture, _ string) { pass(time.Minute); f.acquire(flagLock, aMinute) },
 	} {
 		for request, send := range withToken {
-			t.Run(request+" after it was "+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					f := newFixture(t)
-					f.edit = func(http.ResponseWriter, *http.Request) { t.Error("the flag was written") }
-					token := f.acquire(flagLock, aMinute)
-					end(f, token)
-					before := f.backend.All()
-					send(f, token).want(http.StatusGone, problems.LockEnded)
-					if diff := cmp.Diff(before, f.backend.All()); diff != "" {
-						t.Errorf("the lock has changed (-before +after):\n%s", diff)
-					}
-				})
+			inBubble(t, request+" after it was "+name, func(t *testing.T) {
+				f := newFixture(t)
+				f.edit = func(http.ResponseWriter, *http.Request) { t.Error("the flag was written") }
+				token := f.acquire(flagLock, aMinute)
+				end(f, token)
+				before := f.backend.All()
+				send(f, token).want(http.StatusGone, problems.LockEnded)
+				if diff := cmp.Diff(before, f.backend.All()); diff != "" {
+					t.Errorf("the lock has changed (-before +after):\n%s", diff)
+				}
 			})
 		}
 	}
@@ -214,8 +213,8 @@ func TestInvalidRequests(t *testing.T) {
 		headers            []string
 		status             int
 		kind               *problems.Kind
-		// field is what is wrong, if it is one.
-		field string
+		// field is what is wrong, if it is one, and detail is told of it.
+		field, detail string
 	}{
 		"another method":            {method: http.MethodPatch, body: aMinute, status: 405, kind: problems.MethodNotAllowed},
 		"no ttl":                    {body: `{}`, status: 400, kind: problems.InvalidRequest, field: "ttl_seconds"},
@@ -233,6 +232,7 @@ func TestInvalidRequests(t *testing.T) {
 		"a long unknown member":     {body: `{"` + long + `":60}`, status: 400, kind: problems.InvalidRequest},
 		"an owner, which none may":  {body: `{"ttl_seconds":60,"owner":"o"}`, status: 400, kind: problems.InvalidRequest, field: "owner"},
 		"no body":                   {headers: []string{"Content-Type", "application/json"}, status: 400, kind: problems.InvalidRequest},
+		"a byte order mark":         {body: "\ufeff" + aMinute, status: 400, kind: problems.InvalidRequest, detail: "byte order mark"},
 		"no object":                 {body: `[]`, status: 400, kind: problems.InvalidRequest},
 		"null":                      {body: `null`, status: 400, kind: problems.InvalidRequest},
 		"two objects":               {body: aMinute + aMinute, status: 400, kind: problems.InvalidRequest},
@@ -248,31 +248,29 @@ func TestInvalidRequests(t *testing.T) {
 		"a long key":                {path: "/v1/flags/" + strings.Repeat("k", 513) + "/lock", body: aMinute, status: 400, kind: problems.InvalidRequest},
 	}
 	for name, test := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				method, path := test.method, test.path
-				if method == "" {
-					method = http.MethodPost
-				}
-				if path == "" {
-					path = flagLock
-				}
-				got := f.do(method, path, test.body, test.headers...).want(test.status, test.kind)
-				problem := decode[problems.Document](got)
-				if test.field != "" && (len(problem.Errors) != 1 || problem.Errors[0].Field != test.field || problem.Errors[0].In != "body") {
-					t.Errorf("mistakes %+v, want one in %s", problem.Errors, test.field)
-				}
-				if len(problem.Detail) > 300 {
-					t.Errorf("the detail has %d bytes", len(problem.Detail))
-				}
-				if test.status == http.StatusMethodNotAllowed && got.header.Get("Allow") != "DELETE, GET, HEAD, POST, PUT" {
-					t.Errorf("Allow %s", got.header.Get("Allow"))
-				}
-				if made := f.requests(); len(made) > 0 {
-					t.Errorf("requests %v", made)
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t)
+			method, path := test.method, test.path
+			if method == "" {
+				method = http.MethodPost
+			}
+			if path == "" {
+				path = flagLock
+			}
+			got := f.do(method, path, test.body, test.headers...).want(test.status, test.kind)
+			problem := decode[problems.Document](got)
+			if test.field != "" && (len(problem.Errors) != 1 || problem.Errors[0].Field != test.field || problem.Errors[0].In != "body") {
+				t.Errorf("mistakes %+v, want one in %s", problem.Errors, test.field)
+			}
+			if len(problem.Detail) > 300 || !strings.Contains(problem.Detail, test.detail) {
+				t.Errorf("told %q", problem.Detail)
+			}
+			if test.status == http.StatusMethodNotAllowed && got.header.Get("Allow") != "DELETE, GET, HEAD, POST, PUT" {
+				t.Errorf("Allow %s", got.header.Get("Allow"))
+			}
+			if made := f.requests(); len(made) > 0 {
+				t.Errorf("requests %v", made)
+			}
 		})
 	}
 }
@@ -368,12 +366,10 @@ func TestAnAcquireOfWhichNoClientKnowsLeaksNoLock(t *testing.T) {
 			f.handler.ServeHTTP(w, newRequest(leaving, http.MethodPost, flagLock, aMinute))
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				serve(f, httptest.NewRecorder())
-				f.wantFree()
-			})
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t)
+			serve(f, httptest.NewRecorder())
+			f.wantFree()
 		})
 	}
 }
@@ -404,26 +400,24 @@ func TestErrorsOfPackageLock(t *testing.T) {
 		"held a moment longer": {&lock.HeldError{IsExpired: true}, 423, problems.LockHeld, "1", false},
 	}
 	for name, test := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				token := f.acquire("/v1/flags/other/lock", aMinute)
-				f.backend.SetHooks(locktest.Hooks{Before: func(context.Context, locktest.Call) error { return fmt.Errorf("wrapped: %w", test.err) }})
-				for _, got := range []answer{
-					f.do(http.MethodPost, flagLock, aMinute), f.do(http.MethodPatch, flag, "{}"), f.do(http.MethodGet, flagLock, ""),
-					f.do(http.MethodPatch, "/v1/flags/other", "{}", "X-Lock-Token", token),
-					f.do(http.MethodPut, "/v1/flags/other/lock", aMinute, "X-Lock-Token", token),
-					f.do(http.MethodDelete, "/v1/flags/other/lock", "", "X-Lock-Token", token),
-				} {
-					got.want(test.status, test.kind)
-					if got.header.Get("Retry-After") != test.retryAfter || strings.Contains(got.body, "secret") {
-						t.Errorf("Retry-After %q: %s", got.header.Get("Retry-After"), got.body)
-					}
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t)
+			token := f.acquire("/v1/flags/other/lock", aMinute)
+			f.backend.SetHooks(locktest.Hooks{Before: func(context.Context, locktest.Call) error { return fmt.Errorf("wrapped: %w", test.err) }})
+			for _, got := range []answer{
+				f.do(http.MethodPost, flagLock, aMinute), f.do(http.MethodPatch, flag, "{}"), f.do(http.MethodGet, flagLock, ""),
+				f.do(http.MethodPatch, "/v1/flags/other", "{}", "X-Lock-Token", token),
+				f.do(http.MethodPut, "/v1/flags/other/lock", aMinute, "X-Lock-Token", token),
+				f.do(http.MethodDelete, "/v1/flags/other/lock", "", "X-Lock-Token", token),
+			} {
+				got.want(test.status, test.kind)
+				if got.header.Get("Retry-After") != test.retryAfter || strings.Contains(got.body, "secret") {
+					t.Errorf("Retry-After %q: %s", got.header.Get("Retry-After"), got.body)
 				}
-				if isLogged := f.log.Len() > 0; isLogged != test.isLogged || strings.Contains(f.log.String(), token) {
-					t.Errorf("logged: %s", f.log)
-				}
-			})
+			}
+			if isLogged := f.log.Len() > 0; isLogged != test.isLogged || strings.Contains(f.log.String(), token) {
+				t.Errorf("logged: %s", f.log)
+			}
 		})
 	}
 }
@@ -438,49 +432,30 @@ func TestInvalidRequestsForLocks(t *testing.T) {
 		"with a name for what is wrong": {named, false},
 		"without one":                   {lock.ErrInvalid, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				token := f.acquire("/v1/flags/other/lock", aMinute)
-				f.backend.SetHooks(locktest.Hooks{Before: func(context.Context, locktest.Call) error { return fmt.Errorf("wrapped: %w", test.err) }})
-				for _, got := range []answer{
-					f.do(http.MethodPost, flagLock, aMinute),
-					f.do(http.MethodPut, "/v1/flags/other/lock", aMinute, "X-Lock-Token", token),
-				} {
-					got.want(http.StatusBadRequest, problems.InvalidRequest)
-					if strings.Contains(got.body, "shop") || strings.Contains(got.body, "wrapped") || strings.Contains(got.body, "spec.ttl") == test.isLogged {
-						t.Errorf("told %s", got.body)
-					}
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t)
+			token := f.acquire("/v1/flags/other/lock", aMinute)
+			f.backend.SetHooks(locktest.Hooks{Before: func(context.Context, locktest.Call) error { return fmt.Errorf("wrapped: %w", test.err) }})
+			for _, got := range []answer{
+				f.do(http.MethodPost, flagLock, aMinute),
+				f.do(http.MethodPut, "/v1/flags/other/lock", aMinute, "X-Lock-Token", token),
+			} {
+				got.want(http.StatusBadRequest, problems.InvalidRequest)
+				if strings.Contains(got.body, "shop") || strings.Contains(got.body, "wrapped") || strings.Contains(got.body, "spec.ttl") == test.isLogged {
+					t.Errorf("told %s", got.body)
 				}
-				if isLogged := f.log.Len() > 0; isLogged != test.isLogged {
-					t.Errorf("logged: %s", f.log)
-				}
-				f.log.Reset()
-				f.do(http.MethodPatch, flag, "{}").want(http.StatusInternalServerError, problems.InternalError)
-				f.do(http.MethodPatch, "/v1/flags/other", "{}", "X-Lock-Token", token).want(http.StatusInternalServerError, problems.InternalError)
-				if strings.Count(f.log.String(), lock.ErrInvalid.Error()) != 2 || strings.Contains(f.log.String(), token) {
-					t.Errorf("logged: %s", f.log)
-				}
-			})
+			}
+			if isLogged := f.log.Len() > 0; isLogged != test.isLogged {
+				t.Errorf("logged: %s", f.log)
+			}
+			f.log.Reset()
+			f.do(http.MethodPatch, flag, "{}").want(http.StatusInternalServerError, problems.InternalError)
+			f.do(http.MethodPatch, "/v1/flags/other", "{}", "X-Lock-Token", token).want(http.StatusInternalServerError, problems.InternalError)
+			if strings.Count(f.log.String(), lock.ErrInvalid.Error()) != 2 || strings.Contains(f.log.String(), token) {
+				t.Errorf("logged: %s", f.log)
+			}
 		})
 	}
-}
-
-// The decoder would tell of a character that no editor shows.
-func TestAByteOrderMarkIsNamed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		token := f.acquire(flagLock, aMinute)
-		for _, got := range []answer{
-			f.do(http.MethodPost, "/v1/flags/other/lock", "\ufeff"+aMinute),
-			f.do(http.MethodPut, flagLock, "\ufeff"+aMinute, "X-Lock-Token", token),
-		} {
-			problem := decode[problems.Document](got.want(http.StatusBadRequest, problems.InvalidRequest))
-			if !strings.Contains(problem.Detail, "byte order mark") {
-				t.Errorf("told %q", problem.Detail)
-			}
-		}
-	})
 }
 
 // A client that sends a condition relies on it.

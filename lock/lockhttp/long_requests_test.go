@@ -82,38 +82,36 @@ func aMinuteLong(c *lockhttp.Config) { c.MaxDuration = time.Minute }
 
 func TestTheContextEndsAfterMaxDuration(t *testing.T) {
 	for name, hasToken := range map[string]bool{"with a token": true, "without a token": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, aMinuteLong)
-				var headers []string
-				if hasToken {
-					headers = []string{"X-Lock-Token", f.acquire(flagLock, `{"ttl_seconds":9}`)}
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t, aMinuteLong)
+			var headers []string
+			if hasToken {
+				headers = []string{"X-Lock-Token", f.acquire(flagLock, `{"ttl_seconds":9}`)}
+			}
+			began := time.Now()
+			f.edit = func(_ http.ResponseWriter, r *http.Request) {
+				<-r.Context().Done()
+				if took := time.Since(began); took != time.Minute {
+					t.Errorf("the context ended after %s", took)
 				}
-				began := time.Now()
-				f.edit = func(_ http.ResponseWriter, r *http.Request) {
-					<-r.Context().Done()
-					if took := time.Since(began); took != time.Minute {
-						t.Errorf("the context ended after %s", took)
-					}
-					if cause := context.Cause(r.Context()); !errors.Is(cause, context.DeadlineExceeded) || !strings.Contains(cause.Error(), "MaxDuration") {
-						t.Errorf("cause %v", cause)
-					}
+				if cause := context.Cause(r.Context()); !errors.Is(cause, context.DeadlineExceeded) || !strings.Contains(cause.Error(), "MaxDuration") {
+					t.Errorf("cause %v", cause)
 				}
-				got := f.do(http.MethodPatch, flag, "{}", headers...).want(http.StatusServiceUnavailable, problems.Unavailable)
-				if !strings.Contains(got.body, "took longer") {
-					t.Errorf("told %s", got.body)
-				}
-				if !strings.Contains(f.log.String(), "MaxDuration") || !strings.Contains(f.log.String(), string(key)) {
-					t.Errorf("logged: %s", f.log)
-				}
-				if !hasToken {
-					f.wantFree()
-					return
-				}
-				f.wantHeld()
-				pass(9 * time.Second)
-				f.do(http.MethodGet, flagLock, "").want(http.StatusNotFound, problems.LockNotFound)
-			})
+			}
+			got := f.do(http.MethodPatch, flag, "{}", headers...).want(http.StatusServiceUnavailable, problems.Unavailable)
+			if !strings.Contains(got.body, "took longer") {
+				t.Errorf("told %s", got.body)
+			}
+			if !strings.Contains(f.log.String(), "MaxDuration") || !strings.Contains(f.log.String(), string(key)) {
+				t.Errorf("logged: %s", f.log)
+			}
+			if !hasToken {
+				f.wantFree()
+				return
+			}
+			f.wantHeld()
+			pass(9 * time.Second)
+			f.do(http.MethodGet, flagLock, "").want(http.StatusNotFound, problems.LockNotFound)
 		})
 	}
 }
@@ -121,25 +119,23 @@ func TestTheContextEndsAfterMaxDuration(t *testing.T) {
 // Other clients get the lock after MaxDuration and one ttl at the latest, and keep it.
 func TestAHandlerThatIgnoresItsContextIsNotRenewedForEver(t *testing.T) {
 	for name, hasToken := range map[string]bool{"with a token": true, "without a token": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, aMinuteLong, func(c *lockhttp.Config) { c.Options = []lock.Option{lock.WithTTL(9 * time.Second)} })
-				var headers []string
-				if hasToken {
-					headers = []string{"X-Lock-Token", f.acquire(flagLock, `{"ttl_seconds":9}`)}
-				}
-				goOn, answered := make(chan struct{}), make(chan answer)
-				f.edit = func(http.ResponseWriter, *http.Request) { <-goOn }
-				go func() { answered <- f.do(http.MethodPatch, flag, "{}", headers...) }()
-				pass(time.Minute)
-				synctest.Wait()
-				f.do(http.MethodPost, flagLock, aMinute).want(http.StatusLocked, problems.LockHeld) // The handler may still write.
-				pass(9 * time.Second)
-				f.acquire(flagLock, aMinute)
-				close(goOn)
-				(<-answered).want(http.StatusServiceUnavailable, problems.Unavailable)
-				f.wantHeld() // by the other client
-			})
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t, aMinuteLong, func(c *lockhttp.Config) { c.Options = []lock.Option{lock.WithTTL(9 * time.Second)} })
+			var headers []string
+			if hasToken {
+				headers = []string{"X-Lock-Token", f.acquire(flagLock, `{"ttl_seconds":9}`)}
+			}
+			goOn, answered := make(chan struct{}), make(chan answer)
+			f.edit = func(http.ResponseWriter, *http.Request) { <-goOn }
+			go func() { answered <- f.do(http.MethodPatch, flag, "{}", headers...) }()
+			pass(time.Minute)
+			synctest.Wait()
+			f.do(http.MethodPost, flagLock, aMinute).want(http.StatusLocked, problems.LockHeld) // The handler may still write.
+			pass(9 * time.Second)
+			f.acquire(flagLock, aMinute)
+			close(goOn)
+			(<-answered).want(http.StatusServiceUnavailable, problems.Unavailable)
+			f.wantHeld() // by the other client
 		})
 	}
 }
@@ -202,20 +198,18 @@ func TestReadsOfTheBodyEndWithTheLock(t *testing.T) {
 		"but not after the handler": {func(*fixture, http.ResponseWriter, *http.Request) {}, 0},
 	}
 	for name, test := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				f.edit = func(w http.ResponseWriter, r *http.Request) {
-					test.edit(f, w, r)
-					synctest.Wait()
-				}
-				w := &connectionWriter{ResponseRecorder: httptest.NewRecorder()}
-				f.handler.ServeHTTP(w, newRequest(t.Context(), http.MethodPatch, flag, "{}"))
-				// Afterwards the connection is not the handler's.
-				if w.ended != test.ended {
-					t.Errorf("reads were ended %d times, want %d", w.ended, test.ended)
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t)
+			f.edit = func(w http.ResponseWriter, r *http.Request) {
+				test.edit(f, w, r)
+				synctest.Wait()
+			}
+			w := &connectionWriter{ResponseRecorder: httptest.NewRecorder()}
+			f.handler.ServeHTTP(w, newRequest(t.Context(), http.MethodPatch, flag, "{}"))
+			// Afterwards the connection is not the handler's.
+			if w.ended != test.ended {
+				t.Errorf("reads were ended %d times, want %d", w.ended, test.ended)
+			}
 		})
 	}
 }
