@@ -19,7 +19,6 @@ import (
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/lock/rules"
-	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
 const ttl = `"ttl":{"value":30,"unit":"second"}`
@@ -72,66 +71,42 @@ func TestLockOptions(t *testing.T) {
 }
 
 func TestLockOptionsThatAreRefused(t *testing.T) {
-	cases := map[string]struct {
-		element string
-		want    []string
-	}{
-		"no options":                {`{"urn":"urn:forrst:ext:atomicLock"}`, []string{"key", "ttl"}},
-		"options of null":           {locked(`null`), []string{"key", "ttl"}},
-		"empty options":             {locked(`{}`), []string{"key", "ttl"}},
-		"empty options of PHP":      {locked(`[]`), []string{"key", "ttl"}},
-		"everything wrong":          {locked(`{"key":1,"ttl":2,"scope":3,"block":4,"owner":5,"auto_release":6}`), []string{"key", "ttl", "scope", "block", "owner", "auto_release"}},
-		"everything empty":          {locked(`{"key":"","ttl":{},"scope":"","block":{},"owner":"","auto_release":""}`), []string{"key", "ttl/value", "scope", "block/value", "owner", "auto_release"}},
-		"a negative ttl in no unit": {locked(`{"key":"k","ttl":{"value":-1,"unit":"x"}}`), []string{"ttl/unit", "ttl/value"}},
-		"a ttl of zero in no unit":  {locked(`{"key":"k","ttl":{"value":0,"unit":"x"}}`), []string{"ttl/unit", "ttl/value"}},
-		"a large ttl in no unit":    {locked(`{"key":"k","ttl":{"value":1e99,"unit":"x"}}`), []string{"ttl/unit"}},
-		"both parts of a ttl":       {locked(`{"key":"k","ttl":{"value":"x","unit":"x"}}`), []string{"ttl/value", "ttl/unit"}},
-	}
-	for key, pointer := range map[string]string{
-		`"key":null`: "key", `"key":[]`: "key", `"key":"a","key":"a"`: "key",
-		`"key":"a\u0000"`: "key", `"key":"a\n"`: "key", `"key":"\u0085"`: "key", `"key":"` + strings.Repeat("k", 513) + `"`: "key",
+	with := func(option string) string { return `{"key":"k",` + ttl + `,` + option + `}` }
+	key := func(key string) string { return `{` + ttl + `,` + key + `}` }
+	lasting := func(length string) string { return `{"key":"k","ttl":` + length + `}` }
+	// Where the mistakes are in the options.
+	for options, want := range map[string]string{
+		`null`: "key ttl", `{}`: "key ttl", `[]`: "key ttl", // PHP writes an empty object as an array.
+		`{"key":1,"ttl":2,"scope":3,"block":4,"owner":5,"auto_release":6}`:       "key ttl scope block owner auto_release",
+		`{"key":"","ttl":{},"scope":"","block":{},"owner":"","auto_release":""}`: "key ttl/value scope block/value owner auto_release",
+		lasting(`{"value":-1,"unit":"x"}`):                                       "ttl/unit ttl/value", lasting(`{"value":0,"unit":"x"}`): "ttl/unit ttl/value",
+		lasting(`{"value":1e99,"unit":"x"}`): "ttl/unit", lasting(`{"value":"x","unit":"x"}`): "ttl/value ttl/unit",
+		lasting(`null`): "ttl", lasting(`"30s"`): "ttl", lasting(`[]`): "ttl/value", lasting(`{"value":0}`): "ttl/value", lasting(`{"value":-5}`): "ttl/value",
+		lasting(`{"value":5,"unit":"seconds"}`): "ttl/unit", lasting(`{"value":86400.001}`): "ttl/value", lasting(`{"value":1e99}`): "ttl/value",
+		key(`"key":null`): "key", key(`"key":[]`): "key", key(`"key":"a","key":"a"`): "key", key(`"key":"a\u0000"`): "key", key(`"key":"a\n"`): "key",
+		key(`"key":"\u0085"`): "key", key(`"key":"` + strings.Repeat("k", 513) + `"`): "key",
+		with(`"scope":"Global"`): "scope", with(`"scope":"galaxy"`): "scope", with(`"scope":true`): "scope", with(`"scope":{}`): "scope",
+		with(`"owner":{}`): "owner", with(`"owner":"` + strings.Repeat("o", 513) + `"`): "owner",
+		with(`"auto_release":"true"`): "auto_release", with(`"auto_release":1`): "auto_release", with(`"auto_release":0`): "auto_release",
+		with(`"block":5`): "block", with(`"block":{"value":-1}`): "block/value", with(`"block":{"value":1,"unit":"x"}`): "block/unit",
+		with(`"block":{"value":25,"unit":"hour"}`): "block/value", with(`"block":{"value":60.001,"unit":"second"}`): "block/value",
+		with(`"block":"5s"`): "block", with(`"block":true`): "block", with(`"block":{"unit":"second"}`): "block/value", with(`"block":{"value":1,"value":2}`): "block/value",
 	} {
-		cases[key] = struct {
-			element string
-			want    []string
-		}{locked(`{` + ttl + `,` + key + `}`), []string{pointer}}
-	}
-	for option, pointer := range map[string]string{
-		`"scope":"Global"`: "scope", `"scope":"galaxy"`: "scope", `"scope":true`: "scope", `"scope":{}`: "scope",
-		`"owner":{}`: "owner", `"owner":"` + strings.Repeat("o", 513) + `"`: "owner",
-		`"auto_release":"true"`: "auto_release", `"auto_release":1`: "auto_release", `"auto_release":0`: "auto_release",
-		`"block":5`: "block", `"block":{"value":-1}`: "block/value", `"block":{"value":1,"unit":"x"}`: "block/unit",
-		`"block":{"value":25,"unit":"hour"}`: "block/value", `"block":{"value":60.001,"unit":"second"}`: "block/value",
-		`"block":"5s"`: "block", `"block":true`: "block", `"block":{"unit":"second"}`: "block/value", `"block":{"value":1,"value":2}`: "block/value",
-	} {
-		cases[option] = struct {
-			element string
-			want    []string
-		}{locked(`{"key":"k",` + ttl + `,` + option + `}`), []string{pointer}}
-	}
-	for length, pointer := range map[string]string{
-		`null`: "ttl", `"30s"`: "ttl", `[]`: "ttl/value", `{"value":0}`: "ttl/value", `{"value":-5}`: "ttl/value",
-		`{"value":5,"unit":"seconds"}`: "ttl/unit", `{"value":86400.001}`: "ttl/value", `{"value":1e99}`: "ttl/value",
-	} {
-		cases[length] = struct {
-			element string
-			want    []string
-		}{locked(`{"key":"k","ttl":` + length + `}`), []string{pointer}}
-	}
-	for name, test := range cases {
-		t.Run(fmt.Sprintf("%.40s", name), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%.60s", options), func(t *testing.T) {
 			f := newFixture(t)
-			var want []string
-			for _, pointer := range test.want {
-				want = append(want, "INVALID_ARGUMENTS /extensions/1/options/"+pointer)
+			var problems []string
+			for pointer := range strings.FieldsSeq(want) {
+				problems = append(problems, "INVALID_ARGUMENTS /extensions/1/options/"+pointer)
 			}
-			got := f.post(envelopeWith(ping, "", `{"urn":"urn:x"},`+test.element))
-			f.wantProblems(got, 400, want...)
+			got := f.post(envelopeWith(ping, "", `{"urn":"urn:x"},`+locked(options)))
+			f.wantProblems(got, 400, problems...)
 			if calls := f.locks.Calls(); got.Extensions != nil || len(calls) > 0 {
 				t.Errorf("entries %v, tried %v", got.Extensions, calls)
 			}
 		})
 	}
+	f := newFixture(t)
+	f.wantProblems(f.post(envelopeWith(ping, "", `{"urn":"urn:forrst:ext:atomicLock"}`)), 400, "INVALID_ARGUMENTS /extensions/0/options/key", "INVALID_ARGUMENTS /extensions/0/options/ttl")
 }
 
 func TestTTLAboveTheMaximumNamesTheMaximum(t *testing.T) {
@@ -157,18 +132,6 @@ func TestLockUnderAllNamesIsEchoedAsReceived(t *testing.T) {
 			t.Errorf("%s: %s", urn, got.body)
 		}
 	}
-}
-
-func TestFunctionRunsInsideItsLock(t *testing.T) {
-	var f *fixture
-	f = newFixture(t, function("payments.charge", func(context.Context) (any, error) {
-		f.wantHeld("lock:payments.charge:user:1")
-		return nil, nil
-	}))
-	if got := f.post(envelopeWith("payments.charge", "", locked(`{"key":"user:1",`+ttl+`}`))); got.status != 200 {
-		t.Error(got.body)
-	}
-	f.wantHeld()
 }
 
 func TestAHeldLockIsRefusedAndItsHolderUndisturbed(t *testing.T) {
@@ -201,15 +164,6 @@ func TestAHeldLockIsRefusedAndItsHolderUndisturbed(t *testing.T) {
 	after, err := f.locks.Get(t.Context(), namespace, "lock:payments.charge:user:1")
 	if diff := cmp.Diff(before, after); diff != "" || err != nil || ran {
 		t.Errorf("ran %t, %v; the holder's record changed (-before +after):\n%s", ran, err, diff)
-	}
-}
-
-func TestAnExpiredLockIsFree(t *testing.T) {
-	f := newFixture(t)
-	f.hold("k", "x", time.Second)
-	f.clock.SetTime(f.clock.Now().Add(time.Second))
-	if got := f.post(envelopeWith(ping, "", locked(`{"key":"k","scope":"global",`+ttl+`}`))); got.status != 200 {
-		t.Error(got.body)
 	}
 }
 
@@ -326,19 +280,6 @@ func TestLocksThatCannotBeTaken(t *testing.T) {
 				t.Errorf("ran %t, %s", ran, got.body)
 			}
 		})
-	}
-}
-
-func TestHolderIsWhoCalls(t *testing.T) {
-	f := newFixtureWith(t, func(config *testfacade.Settings) {
-		config.Access = identified(func(r *http.Request) string { return r.Header.Get("X-User") })
-	})
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, forrst.Path, strings.NewReader(envelopeWith(ping, "", locked(`{"key":"k","holder":"root",`+ttl+`}`))))
-	request.Header.Set("X-User", "alice")
-	request.Header.Set("Forrst-Namespace", namespace)
-	f.serve(request)
-	if requests := f.requests(); len(requests) != 1 || requests[0].Holder != "alice" {
-		t.Errorf("acquired %+v", requests)
 	}
 }
 

@@ -81,12 +81,3 @@ func lockCall(tb testing.TB) func() {
 		}
 	}
 }
-
-// BenchmarkLockCall must stay below 20 µs.
-func BenchmarkLockCall(b *testing.B) {
-	call := lockCall(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		call()
-	}
-}

@@ -13,7 +13,6 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
@@ -109,97 +108,6 @@ func TestBlockedCallGetsTheLockWhenItIsReleased(t *testing.T) {
 			got := <-answered
 			if got.status != 200 || got.fencing != 2 || !strings.Contains(got.body, `"expires_at":"2024-03-15T10:30:33Z"`) {
 				t.Errorf("status %d, %s", got.status, got.body)
-			}
-			f.wantHeld("lock:k")
-		})
-	}
-}
-
-func TestBlockedCallWhoseClientGoesAway(t *testing.T) {
-	for name, body := range blocking {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			f.hold("k", "first", time.Minute)
-			began := f.letCallsWait()
-			ctx, leave := context.WithCancel(t.Context())
-			answered := make(chan answer, 1)
-			go func() {
-				answered <- f.serve(httptest.NewRequestWithContext(ctx, http.MethodPost, forrst.Path, strings.NewReader(body)))
-			}()
-			<-began
-			leave()
-			f.wantProblems(<-answered, 499, "CANCELLED")
-			f.wantHeld("lock:k")
-		})
-		t.Run(name+", just as the lock is granted", func(t *testing.T) {
-			f := newFixture(t)
-			ctx, leave := context.WithCancel(t.Context())
-			f.granted = leave
-			f.before[locktest.Release] = context.Context.Err
-			got := f.serve(httptest.NewRequestWithContext(ctx, http.MethodPost, forrst.Path, strings.NewReader(body)))
-			f.wantProblems(got, 499, "CANCELLED")
-			f.wantHeld()
-		})
-	}
-}
-
-func TestAStoppingServerAnswersWaitingCallers(t *testing.T) {
-	for name, body := range blocking {
-		t.Run(name, func(t *testing.T) {
-			running, finish := make(chan struct{}), make(chan struct{})
-			f := newFixture(t, function("f", func(ctx context.Context) (any, error) {
-				close(running)
-				<-finish
-				return nil, ctx.Err()
-			}))
-			f.hold("k", "first", time.Minute)
-			began := f.letCallsWait()
-			s := serve(t, f.served, time.Minute)
-			waited, ran := make(chan int, 1), make(chan int, 1)
-			go func() { waited <- s.post(t.Context(), body) }()
-			go func() { ran <- s.post(t.Context(), envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
-			<-began
-			<-running
-			s.stop()
-			if status := <-waited; status != 503 {
-				t.Errorf("the waiting call got status %d", status)
-			}
-			close(finish)
-			if status := <-ran; status != 200 {
-				t.Errorf("the running call got status %d", status)
-			}
-			if err := <-s.ended; err != nil {
-				t.Error(err)
-			}
-			f.wantHeld("lock:k")
-			if f.log.Len() > 0 {
-				t.Errorf("logged %s", f.log)
-			}
-		})
-	}
-}
-
-func TestServerNoticesABlockedClientThatDisconnects(t *testing.T) {
-	for name, body := range blocking {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			f.hold("k", "first", time.Minute)
-			waiting, gone := make(chan struct{}), make(chan struct{})
-			f.joined = func(ctx context.Context) error {
-				close(waiting)
-				<-ctx.Done()
-				close(gone)
-				return ctx.Err()
-			}
-			s := serve(t, f.served, time.Minute)
-			ctx, disconnect := context.WithCancel(t.Context())
-			go s.post(ctx, body)
-			<-waiting
-			disconnect()
-			<-gone
-			s.stop()
-			if err := <-s.ended; err != nil {
-				t.Error(err)
 			}
 			f.wantHeld("lock:k")
 		})

@@ -11,7 +11,6 @@ import (
 
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/wire"
-	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
@@ -24,7 +23,7 @@ func limitBodies(bytes int) func(*testfacade.Settings) {
 func (f *fixture) wantNoRoom(got answer) {
 	f.t.Helper()
 	f.wantProblems(got, 503, "UNAVAILABLE")
-	if got.ID != nil || got.header.Get("Retry-After") != "1" {
+	if details := string(got.Errors[0].Details); got.ID != nil || got.header.Get("Retry-After") != "1" || details != `{"retry_after":{"value":1,"unit":"second"},"nothing_done":true}` {
 		f.t.Errorf("headers %v, %s", got.header, got.body)
 	}
 }
@@ -62,25 +61,6 @@ func TestBodiesOfAllCallersAreBounded(t *testing.T) {
 	}
 	if got := f.post(small); got.status != 200 {
 		t.Errorf("there is room again: %s", got.body)
-	}
-}
-
-func TestCallsThatWaitTakeNoRoomForTheirBodies(t *testing.T) {
-	f := newFixtureWith(t, limitBodies(1500))
-	f.hold("k", "alice", time.Hour)
-	began := f.letCallsWait()
-	body := envelopeWith(ping, arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), locked(`{"key":"k","scope":"global",`+ttl+`,"block":{"value":5}}`))
-	answered := make(chan answer, 1)
-	go func() { answered <- f.post(body) }()
-	<-began
-	if got := f.post(envelopeWith(ping, arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), "")); got.status != 200 {
-		t.Errorf("beside one that waits: %s", got.body)
-	}
-	if err := f.locks.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "alice"}); err != nil {
-		t.Fatal(err)
-	}
-	if got := <-answered; got.status != 200 {
-		t.Errorf("the call that waited: %s", got.body)
 	}
 }
 
@@ -126,53 +106,6 @@ func TestLargeRequestsKeepTheirRoomUntilTheyAreAnswered(t *testing.T) {
 			t.Errorf("%d bytes are counted while the answer is sent", whileSent)
 		}
 	})
-}
-
-func TestRoutedCallsKeepTheirRoom(t *testing.T) {
-	arrived, finish := make(chan struct{}), make(chan struct{})
-	s := newService(t, func(w http.ResponseWriter, r *http.Request) {
-		arrived <- struct{}{}
-		<-finish
-		says(`"result":1`)(w, r)
-	})
-	f := newFixtureWith(t, func(config *testfacade.Settings) {
-		routingTo(t, s.URL, time.Minute, nil)(config)
-		limitBodies(1500)(config)
-	})
-	answered := make(chan answer, 1)
-	go func() { answered <- f.post(envelopeWith("r.f", arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), "")) }()
-	<-arrived
-	f.wantNoRoom(f.post(envelopeWith(ping, arguments(`"x":"`+strings.Repeat("x", 1000)+`"`), "")))
-	close(finish)
-	if got := <-answered; got.status != 200 {
-		t.Errorf("the routed call: %s", got.body)
-	}
-}
-
-// TestConnectionsAreBounded has a call wait on the only connection that there may be.
-func TestConnectionsAreBounded(t *testing.T) {
-	f := newFixture(t)
-	f.hold("k", "alice", time.Hour)
-	began := f.letCallsWait()
-	s := serveWith(t, server.Options{DrainTimeout: time.Minute, MaxConnections: 1}, f.served)
-	first := dial(t, s)
-	writeCall(t, first, envelopeWith(wire.Acquire, arguments(`"key":"k","block":{"value":30}`), ""))
-	<-began
-	if status := s.post(t.Context(), envelopeWith(ping, "", "")); status != 0 {
-		t.Fatalf("a second connection got status %d", status)
-	}
-	if err := f.locks.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "alice"}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := first.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
-	for s.post(t.Context(), envelopeWith(ping, "", "")) != http.StatusOK { // The call ends after its answer.
-		if t.Context().Err() != nil {
-			t.Fatal("an idle connection makes no room")
-		}
-	}
-	s.wantEnd(t)
 }
 
 func TestAnswersOfServicesTakeRoomBeforeTheyAreRead(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -117,6 +116,7 @@ func TestNewRefuses(t *testing.T) {
 		"no locks":     {testfacade.Settings{Namespace: namespace}, "backend"},
 		"no namespace": {testfacade.Settings{Locks: locktest.New()}, "Namespace"},
 		"no limits":    {testfacade.Settings{Locks: locktest.New(), Namespace: namespace, Limits: rules.Limits{DefaultTTL: 1}}, "ttl"},
+		"no routes":    {testfacade.Settings{Locks: locktest.New(), Namespace: namespace, Routing: &forrst.Routing{}}, "Routing needs Routes and a Client"},
 	}
 	for name, test := range cases {
 		if _, err := testfacade.New(test.config); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -234,40 +234,5 @@ func TestHowFunctionsEnd(t *testing.T) {
 				t.Errorf("logged %q", f.log)
 			}
 		})
-	}
-}
-
-func TestResultsPassThroughUnchanged(t *testing.T) {
-	f := newFixture(t, function("f", result(`{"n":12345678901234567890.10,"e":1E400,"html":"<&>","null":null}`)))
-	got := f.post(envelopeWith("f", "", ""))
-	if want := `{"n":12345678901234567890.10,"e":1E400,"html":"<&>","null":null}`; string(got.Result) != want {
-		t.Errorf("got %s", got.Result)
-	}
-}
-
-func TestCallsWhoseClientHasGone(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	f := newFixture(t, function("f", func(ctx context.Context) (any, error) {
-		cancel()
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}))
-	got := f.serve(httptest.NewRequestWithContext(ctx, http.MethodPost, forrst.Path, strings.NewReader(envelopeWith("f", "", ""))))
-	f.wantProblems(got, 499, "CANCELLED")
-}
-
-// BenchmarkLockedCall measures what the façade adds to a lock: decode, validate,
-// encode.
-func BenchmarkLockedCall(b *testing.B) {
-	f := newFixture(b)
-	body := envelopeWith(ping, `,"version":"1.0.0","arguments":{}`, locked(`{"key":"sku:X9","ttl":{"value":20,"unit":"second"},"scope":"global","owner":"job-17"}`))
-	b.ReportAllocs()
-	for b.Loop() {
-		recorder := httptest.NewRecorder()
-		f.ServeHTTP(recorder, httptest.NewRequestWithContext(b.Context(), http.MethodPost, forrst.Path, strings.NewReader(body)))
-		if recorder.Code != 200 {
-			b.Fatal(recorder.Body)
-		}
-		f.locks.Calls()
 	}
 }

@@ -15,7 +15,7 @@ func TestConformanceTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	var sources strings.Builder
-	for _, pattern := range []string{"*_test.go", "*/*_test.go", "../client/*_test.go"} {
+	for _, pattern := range []string{"*_test.go", "*/*_test.go", "../client/*_test.go", "../server/*_test.go", "../../lock/bodies/*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -30,18 +30,6 @@ func TestReleasesThatRunWhenTheDrainTimeoutHasPassedAreFinished(t *testing.T) {
 	})
 }
 
-func TestFunctionsThatEndBeforeTheDrainTimeoutHaveTheirLocksReleased(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t, &works{takes: 9 * time.Second})
-		answers := b.call(lockFor("6"))
-		after(5 * time.Second)
-		b.leave()
-		<-answers
-		b.wantDrained(5*time.Second, 4*time.Second)
-		b.wantHeld()
-	})
-}
-
 // A renewal that hangs must not keep the lock from being left for the rest of the timeout.
 func TestRenewalsThatHangWhenTheDrainTimeoutHasPassedAreGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

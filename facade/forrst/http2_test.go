@@ -14,6 +14,7 @@ import (
 
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
+	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/test/support/pipes"
 	"forrst.dev/lock-operator/test/support/testfacade"
@@ -35,6 +36,8 @@ func (s *serving) useHTTP2(tb testing.TB) *atomic.Int32 {
 	}
 	return opened
 }
+
+var waiting = envelopeWith(wire.Acquire, arguments(`"key":"held","block":{"value":60}`), "")
 
 // received is an answer by the network, or why there is none.
 type received struct {
@@ -86,24 +89,11 @@ func newPatient(tb testing.TB, callers int) (*patientLocks, served) {
 	return locks, served{Settings: testfacade.Settings{Locks: locks, Namespace: namespace}}
 }
 
-func TestHTTP2WithoutTLS(t *testing.T) {
-	s := serve(t, newFixture(t).served, time.Minute)
-	s.connect(t, s.useHTTP2(t))
-	s.wantEnd(t)
-}
-
-// awaitRefusal returns when there is no way to the server any more.
-func (s *serving) awaitRefusal(ctx context.Context) {
-	for s.receive(ctx, envelopeWith(ping, "", "")).err == nil {
-		continue
-	}
-}
-
 // wantBlocked lets callers wait over that many connections, and then stops the server.
 func wantBlocked(t *testing.T, callers, connections int) {
 	t.Helper()
 	locks, patient := newPatient(t, callers)
-	s := serve(t, patient, time.Minute)
+	s := serve(t, patient, 10*time.Minute)
 	answers := make(chan received, callers)
 	opened, connected := make([]*atomic.Int32, connections), make([]int32, connections)
 	for i := range connections {
@@ -183,28 +173,4 @@ func TestServerWaitsForStreamsThatWereReset(t *testing.T) {
 		f.wantHeld()
 		transport.CloseIdleConnections()
 	})
-}
-
-// A connection of HTTP/2 is told that it ends: the call that runs is answered on it, and
-// the next one does not use it.
-func TestHTTP2ConnectionIsToldThatTheServerStops(t *testing.T) {
-	running, finish := make(chan struct{}), make(chan struct{})
-	f := newFixture(t, function("f", func(context.Context) (any, error) {
-		close(running)
-		<-finish
-		return nil, nil
-	}))
-	s := serve(t, f.served, time.Minute)
-	s.useHTTP2(t)
-	answered := make(chan received, 1)
-	go func() { answered <- s.receive(t.Context(), envelopeWith("f", "", "")) }()
-	<-running
-	s.stop()
-	// Until it has been told, the connection still takes calls.
-	s.awaitRefusal(t.Context())
-	close(finish)
-	if got := <-answered; got.status != 200 {
-		t.Errorf("the running call: status %d, %v", got.status, got.err)
-	}
-	s.wantEnd(t)
 }

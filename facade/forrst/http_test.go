@@ -3,7 +3,6 @@ package forrst_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,11 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"forrst.dev/lock-operator/facade/forrst"
-	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/locktest"
 )
 
 func TestHTTPRequestsThatAreRefused(t *testing.T) {
@@ -79,18 +74,6 @@ func TestContentEncodingIsRefused(t *testing.T) {
 	}
 }
 
-func TestPagesOfOtherOriginsAreRefused(t *testing.T) {
-	f := newFixture(t)
-	for header, value := range map[string]string{"Origin": "https://elsewhere.example", "Sec-Fetch-Site": "cross-site"} {
-		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, forrst.Path, strings.NewReader(envelopeWith(ping, "", locked(`{"key":"k",`+ttl+`}`))))
-		request.Header.Set(header, value)
-		f.wantProblems(f.serve(request), 403, "FORBIDDEN")
-	}
-	if len(f.locks.Calls()) > 0 {
-		t.Error("a lock was taken")
-	}
-}
-
 func TestBodyThatBreaksOff(t *testing.T) {
 	f := newFixture(t)
 	body := io.MultiReader(strings.NewReader(`{"id"`), errorReader{})
@@ -100,15 +83,6 @@ func TestBodyThatBreaksOff(t *testing.T) {
 type errorReader struct{}
 
 func (errorReader) Read([]byte) (int, error) { return 0, errBroken }
-
-func TestParseErrorsHaveAPosition(t *testing.T) {
-	got := newFixture(t).post(`{"id":"a",`)
-	want := `{"protocol":{"name":"forrst","version":"0.1.0"},"id":null,"result":null,` +
-		`"errors":[{"code":"PARSE_ERROR","message":"unexpected end of JSON","source":{"position":10}}]}`
-	if diff := cmp.Diff(want, got.body); diff != "" || got.status != 400 {
-		t.Errorf("status %d (-want +got):\n%s", got.status, diff)
-	}
-}
 
 func TestResponseHeaders(t *testing.T) {
 	var f *fixture
@@ -163,48 +137,3 @@ func TestOtherPathsAreNotServed(t *testing.T) {
 		}
 	}
 }
-
-func TestProbes(t *testing.T) {
-	f := newFixture(t)
-	for _, path := range []string{"/healthz", "/readyz"} {
-		recorder := httptest.NewRecorder()
-		f.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
-		if recorder.Code != 200 || recorder.Body.String() != "ok" {
-			t.Errorf("%s: %d %s", path, recorder.Code, recorder.Body)
-		}
-	}
-}
-
-func TestUnavailabilityTellsWhenToRetry(t *testing.T) {
-	f := newFixture(t)
-	f.before[locktest.Get] = func(context.Context) error { return fmt.Errorf("secret detail: %w", lock.ErrUnavailable) }
-	got := f.post(envelopeWith("forrst.locks.status", `,"arguments":{"key":"lock:x"}`, ""))
-	f.wantProblems(got, 503, "UNAVAILABLE")
-	if got.header.Get("Retry-After") != "1" || string(got.Errors[0].Details) != `{"retry_after":{"value":1,"unit":"second"}}` {
-		t.Errorf("Retry-After: %q, details %s", got.header.Get("Retry-After"), got.Errors[0].Details)
-	}
-	if strings.Contains(got.body, "secret") || !strings.Contains(f.log.String(), "secret detail") {
-		t.Errorf("the cause belongs in the log only: %s, logged %s", got.body, f.log)
-	}
-}
-
-// A client that sends everything before it reads must still see why it is refused, so
-// the rest is read, within reason.
-func TestBodyThatIsTooLargeIsReadToItsEnd(t *testing.T) {
-	for size, want := range map[int64]int64{
-		2 * forrst.MaxRequestBytes:   0,
-		100 * forrst.MaxRequestBytes: 98*forrst.MaxRequestBytes - 1,
-	} {
-		f := newFixture(t)
-		body := &io.LimitedReader{R: zeros{}, N: size}
-		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, forrst.Path, body)
-		f.wantProblems(f.serve(request), 413, "INVALID_REQUEST")
-		if body.N != want {
-			t.Errorf("%d of %d bytes are left, want %d", body.N, size, want)
-		}
-	}
-}
-
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) { return len(p), nil }

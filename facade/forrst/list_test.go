@@ -3,13 +3,10 @@ package forrst_test
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
-	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/test/support/testfacade"
@@ -44,20 +41,4 @@ func TestEachPageOfAWholeListCountsAgainstTheRate(t *testing.T) {
 		f.hold(fmt.Sprintf("k%04d", i), "o", time.Minute)
 	}
 	f.wantProblems(f.post(envelopeWith(wire.List, "", "")), 429, "RATE_LIMITED")
-}
-
-// A caller can take long to read an answer, and each is in memory as a whole.
-func TestListsTakeRoomUntilTheyAreSent(t *testing.T) {
-	f := newFixtureWith(t, limitBodies(20_000))
-	f.hold("k", "o", time.Minute)
-	var whileSent int64
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, forrst.Path, strings.NewReader(envelopeWith(wire.List, "", "")))
-	f.ServeHTTP(&writing{httptest.NewRecorder(), func() { whileSent = f.Limiter().BodyBytes() }}, request)
-	if left := f.Limiter().BodyBytes(); whileSent < 500 || left != 0 {
-		t.Errorf("%d bytes while the answer is sent, %d after that", whileSent, left)
-	}
-	for i := range 100 {
-		f.hold(fmt.Sprint("k", i), "o", time.Minute)
-	}
-	f.wantProblems(f.post(envelopeWith(wire.List, "", "")), 503, "UNAVAILABLE")
 }

@@ -3,7 +3,6 @@ package forrst_test
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -90,33 +89,4 @@ func TestACallerWithARightToOneLockHasNoneToAnother(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 	f.wantProblems(f.post(envelopeWith(wire.Acquire, arguments(`"key":"mine","ttl":7`), "")), 400, "INVALID_ARGUMENTS /call/arguments/ttl")
-}
-
-func TestAnAccountThatWasCreatedAgainIsNotTheHolder(t *testing.T) {
-	uid := "1"
-	f := newFixtureWith(t, func(config *testfacade.Settings) {
-		config.Access = &fakeAccess{who: func(*http.Request) (user.Info, error) {
-			return &user.DefaultInfo{Name: "system:serviceaccount:default:worker", UID: uid}, nil
-		}}
-	})
-	const own = `"key":"k","owner":"o"`
-	if got := f.post(envelopeWith(wire.Acquire, arguments(own), "")); got.status != 200 {
-		t.Fatal(got.body)
-	}
-	uid = "2"
-	for _, function := range []string{wire.Renew, wire.Release, "forrst.locks.release"} {
-		f.wantProblems(f.post(envelopeWith(function, arguments(own), "")), 403, "LOCK_OWNERSHIP_MISMATCH")
-	}
-	if got := f.post(envelopeWith(wire.Status, arguments(`"key":"k"`), "")); strings.Contains(got.body, `"owner"`) {
-		t.Errorf("is shown the owner token: %s", got.body)
-	}
-	if got := f.post(envelopeWith(wire.List, arguments(`"owner":"o"`), "")); string(got.Result) != `{"locks":[]}` {
-		t.Errorf("is shown its locks: %s", got.body)
-	}
-	for _, again := range []string{"1", ""} { // A user without a UID counts by its name.
-		uid = again
-		if got := f.post(envelopeWith(wire.Renew, arguments(own), "")); got.status != 200 {
-			t.Errorf("UID %q: %s", uid, got.body)
-		}
-	}
 }

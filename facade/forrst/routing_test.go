@@ -111,18 +111,6 @@ func TestRequestsArePassedOn(t *testing.T) {
 	}
 }
 
-func TestFencingTokensArePassedOn(t *testing.T) {
-	f, s := newRouted(t, says(`"result":1`))
-	got := f.post(envelopeWith("r.f", "", locked(`{"key":"k",`+ttl+`}`)))
-	if got.fencing == 0 || s.header.Get("Forrst-Fencing-Token") != fmt.Sprint(got.fencing) {
-		t.Errorf("the service got %v, the caller %s", s.header, got.body)
-	}
-	f.post(envelopeWith("r.f", "", ""))
-	if _, ok := s.header["Forrst-Fencing-Token"]; ok {
-		t.Errorf("without a lock the service got %v", s.header)
-	}
-}
-
 func TestTracesGoOn(t *testing.T) {
 	f, s := newRouted(t, says(`"result":1,"extensions":[{"urn":"urn:forrst:ext:tracing","data":{"span_id":"theirs"}}]`))
 	const id = "0af7651916cd43dd8448eb211c80319c"
@@ -274,14 +262,5 @@ func TestWhatIsServedHereOrReservedIsNotRouted(t *testing.T) {
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
-func TestRoutingMustBeComplete(t *testing.T) {
-	f := newFixture(t)
-	config := testfacade.Settings{Locks: f.locks, Namespace: namespace, Routing: &forrst.Routing{}}
-	config.Limits.MaxTTL = time.Hour
-	if _, err := testfacade.New(config); err == nil || !strings.Contains(err.Error(), "Routing needs Routes and a Client") {
-		t.Errorf("got %v", err)
 	}
 }

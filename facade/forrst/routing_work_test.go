@@ -407,19 +407,6 @@ func TestTheLockIsKeptWhenTheConnectionBreaks(t *testing.T) {
 	})
 }
 
-func TestTheTimeoutOfTheRouteEndsEverything(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t, &works{takes: time.Hour})
-		start := time.Now()
-		got := <-b.call(lockFor("6"))
-		b.wantFailure(got, "service", forward.TimedOut, "no answer", false, 0)
-		if took := time.Since(start); took != time.Minute || !b.service.cancelled {
-			t.Errorf("answered after %s", took)
-		}
-		b.wantHeld()
-	})
-}
-
 func TestAStopLeavesTheLockForTheRestOfTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, &works{takes: 40 * time.Second})
@@ -464,36 +451,4 @@ func TestAPanicOfARenewalEndsNothingElse(t *testing.T) {
 		}
 		b.wantHeld()
 	})
-}
-
-func TestClientsThatGoAwayLeaveNothingBehind(t *testing.T) {
-	arrived, finish := make(chan struct{}), make(chan struct{})
-	service := newService(t, func(w http.ResponseWriter, r *http.Request) {
-		close(arrived)
-		<-finish
-		says(`"result":1`)(w, r)
-	})
-	f := newFixtureWith(t, routingTo(t, service.URL, time.Minute, nil))
-	s := serve(t, f.served, time.Minute)
-	ctx, disconnect := context.WithCancel(t.Context())
-	left := make(chan struct{})
-	go func() {
-		defer close(left)
-		s.post(ctx, envelopeWith("r.f", "", locked(`{"key":"k",`+ttl+`}`)))
-	}()
-	<-arrived
-	disconnect()
-	<-left
-	s.stop()
-	select {
-	case err := <-s.ended:
-		t.Fatalf("the server has stopped before the function: %v", err)
-	default:
-	}
-	f.wantHeld(theLock)
-	close(finish)
-	if err := <-s.ended; err != nil {
-		t.Error(err)
-	}
-	f.wantHeld()
 }

@@ -31,18 +31,12 @@ func serve(tb testing.TB, served served, drain time.Duration) *serving {
 // serveWith starts a façade with the options and a listener.
 func serveWith(tb testing.TB, options server.Options, served served) *serving {
 	tb.Helper()
-	return startWith(tb, options, served.build)
-}
-
-// startWith gives the server a listener and starts it.
-func startWith(tb testing.TB, options server.Options, build func(server.Options) (*server.Server, error)) *serving {
-	tb.Helper()
 	var err error
 	options.Listener, err = new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	server, err := build(options)
+	server, err := served.build(options)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -79,36 +73,6 @@ func (s *serving) post(ctx context.Context, body string) int {
 	}
 	defer response.Body.Close()
 	return response.StatusCode
-}
-
-func TestServerFinishesRunningCallsBeforeItStops(t *testing.T) {
-	running, finish := make(chan struct{}), make(chan struct{})
-	f := newFixture(t, function("f", func(ctx context.Context) (any, error) {
-		close(running)
-		<-finish
-		return nil, ctx.Err()
-	}))
-	s := serve(t, f.served, time.Minute)
-	answered := make(chan int, 1)
-	go func() { answered <- s.post(t.Context(), envelopeWith("f", "", locked(`{"key":"k",`+ttl+`}`))) }()
-	<-running
-	s.stop()
-	select {
-	case err := <-s.ended:
-		t.Fatalf("stopped while a call was running: %v", err)
-	default:
-	}
-	close(finish)
-	if status := <-answered; status != 200 {
-		t.Errorf("the running call got status %d", status)
-	}
-	if err := <-s.ended; err != nil {
-		t.Error(err)
-	}
-	f.wantHeld()
-	if status := s.post(t.Context(), envelopeWith(ping, "", "")); status != 0 {
-		t.Errorf("a call after the stop got status %d", status)
-	}
 }
 
 func TestServerCancelsCallsThatOutlastTheDrainAndReleasesTheirLocks(t *testing.T) {
@@ -154,23 +118,6 @@ func TestServerReleasesTheLockOfAClientThatDisconnects(t *testing.T) {
 		t.Error(err)
 	}
 	f.wantHeld()
-}
-
-func TestServerReportsABrokenListener(t *testing.T) {
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	server, err := server.New(server.Options{Listener: listener})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Start(t.Context()); err == nil {
-		t.Error("no error")
-	}
 }
 
 // Whatever ends the server, calls that run have locks to release.

@@ -1,11 +1,7 @@
 package forrst_test
 
 import (
-	"bufio"
 	"context"
-	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -114,32 +110,5 @@ func TestOrderOfShutdown(t *testing.T) {
 	s.wantHeld("lock:held")
 	if s.server.Ready(nil) == nil || s.probe(t.Context(), "/healthz") != 0 {
 		t.Error("still there after the end")
-	}
-}
-
-// A client that stays connected must not keep the server from stopping.
-func TestIdleConnectionsAreClosed(t *testing.T) {
-	s := serve(t, newFixture(t).served, time.Minute)
-	connection := dial(t, s)
-	reader := bufio.NewReader(connection)
-	writeCall(t, connection, envelopeWith(ping, "", ""))
-	response, err := http.ReadResponse(reader, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(io.Discard, response.Body); err != nil {
-		t.Fatal(err)
-	}
-	response.Body.Close()
-	s.wantEnd(t)
-	if _, err := reader.ReadByte(); err == nil {
-		t.Error("the connection is open")
-	}
-}
-
-func writeCall(tb testing.TB, connection net.Conn, body string) {
-	tb.Helper()
-	if _, err := fmt.Fprintf(connection, "POST /forrst HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
-		tb.Fatal(err)
 	}
 }

@@ -136,26 +136,29 @@ func TestLargeHeadersAreRefused(t *testing.T) {
 	}
 }
 
-// A call over HTTP/2 lasts as long as one over HTTP/1.1.
-func TestHTTP2CallsOutlastTheTimeoutsOfConnections(t *testing.T) {
+// The timeouts of the server are about reading and writing, not about calls.
+func TestCallsOutlastTheTimeoutsOfConnections(t *testing.T) {
 	slow := function("slow", func(ctx context.Context) (any, error) {
 		time.Sleep(time.Hour) //nolint:forbidigo // Only the fake clock of the bubble moves.
 		return nil, ctx.Err()
 	})
-	serveInBubble(t, func(t *testing.T, dial func() net.Conn) {
-		t.Helper()
-		var protocols http.Protocols
-		protocols.SetUnencryptedHTTP2(true)
-		transport := &http.Transport{
-			Protocols:   &protocols,
-			DialContext: func(context.Context, string, string) (net.Conn, error) { return dial(), nil },
-		}
-		s := &serving{url: "http://x", client: &http.Client{Transport: transport}}
-		for range 2 {
-			if got := s.receive(t.Context(), envelopeWith("slow", "", "")); got.status != 200 || len(got.Errors) != 0 {
-				t.Errorf("status %d, %v, %v", got.status, got.Errors, got.err)
+	for _, isHTTP2 := range []bool{false, true} {
+		serveInBubble(t, func(t *testing.T, dial func() net.Conn) {
+			t.Helper()
+			var protocols http.Protocols
+			protocols.SetHTTP1(!isHTTP2)
+			protocols.SetUnencryptedHTTP2(isHTTP2)
+			transport := &http.Transport{
+				Protocols:   &protocols,
+				DialContext: func(context.Context, string, string) (net.Conn, error) { return dial(), nil },
 			}
-		}
-		transport.CloseIdleConnections()
-	}, slow)
+			s := &serving{url: "http://x", client: &http.Client{Transport: transport}}
+			for range 2 {
+				if got := s.receive(t.Context(), envelopeWith("slow", "", "")); got.status != 200 || len(got.Errors) != 0 || (got.major == 2) != isHTTP2 {
+					t.Errorf("HTTP/%d: status %d, %v, %v", got.major, got.status, got.Errors, got.err)
+				}
+			}
+			transport.CloseIdleConnections()
+		}, slow)
+	}
 }

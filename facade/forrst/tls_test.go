@@ -128,25 +128,3 @@ func TestNothingIsServedBesidesTLS(t *testing.T) {
 	}
 	s.wantEnd(t)
 }
-
-func TestCertificateThatChanges(t *testing.T) {
-	c := newCertificate(t)
-	s, changed := c.serve(newFixture(t).served)
-	c.trust(s, &tls.Config{})
-	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.status != 200 {
-		t.Errorf("status %d, %v", got.status, got.err)
-	}
-	// What cannot be read leaves the old one in force.
-	c.write(c.certFile, "CERTIFICATE", []byte("broken"))
-	c.trust(s, &tls.Config{})
-	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.status != 200 {
-		t.Errorf("a broken certificate: status %d, %v", got.status, got.err)
-	}
-	c.issue(2)
-	<-changed
-	c.trust(s, &tls.Config{})
-	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.status != 200 {
-		t.Errorf("another certificate: status %d, %v", got.status, got.err)
-	}
-	s.wantEnd(t)
-}

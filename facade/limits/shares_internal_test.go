@@ -68,6 +68,37 @@ func (l *limited) most(use func() error) (count int, limit string) {
 	return 0, ""
 }
 
+func TestWhoACallerIs(t *testing.T) {
+	of := func(name, address string) Caller { return CallerOf(&http.Request{RemoteAddr: address}, name) }
+	const nobody = "system:anonymous"
+	for title, test := range map[string]struct {
+		first, second Caller
+		same          bool
+	}{
+		"ports of one address":         {of(nobody, "192.0.2.1:1000"), of(nobody, "192.0.2.1:1001"), true},
+		"two addresses":                {of(nobody, "192.0.2.1:1000"), of(nobody, "192.0.2.2:1000"), false},
+		"a network of IPv6":            {of(nobody, "[2001:db8::1]:1"), of(nobody, "[2001:db8::ffff:1]:2"), true},
+		"two networks of IPv6":         {of(nobody, "[2001:db8::1]:1"), of(nobody, "[2001:db8:0:1::1]:1"), false},
+		"one address in two notations": {of(nobody, "192.0.2.1:1"), of(nobody, "[::ffff:192.0.2.1]:1"), true},
+		"two such addresses":           {of(nobody, "[::ffff:192.0.2.1]:1"), of(nobody, "[::ffff:192.0.2.2]:1"), false},
+		"no addresses":                 {of(nobody, "pipe"), of(nobody, "pipe"), true},
+		"one user":                     {of("alice", "192.0.2.1:1"), of("alice", "192.0.2.2:2"), true},
+		"two users":                    {of("alice", "192.0.2.1:1"), of("bob", "192.0.2.1:1"), false},
+	} {
+		if isSame := test.first == test.second; isSame != test.same {
+			t.Errorf("%s are one caller: %t", title, isSame)
+		}
+	}
+}
+
+func TestNegativeLimitsAreRefused(t *testing.T) {
+	for _, negative := range []Limits{{InFlight: -1}, {BodyBytes: -1}, {Shares: -1}, {RatePerCaller: -1}} {
+		if _, err := New(negative, nil); err == nil {
+			t.Errorf("%+v: no error", negative)
+		}
+	}
+}
+
 // uses are what callers do that has a limit, each with how often one caller may by default and in all.
 var uses = map[string]struct {
 	use                func(*Limiter, Caller) error

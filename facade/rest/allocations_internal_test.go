@@ -54,11 +54,3 @@ func TestAllocationsOfAnEventOfManyStreams(t *testing.T) {
 		t.Errorf("%g allocations, want at most %d", allocations, limit*100)
 	}
 }
-
-func BenchmarkEventOfManyStreams(b *testing.B) {
-	send := manyStreams(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		send()
-	}
-}

@@ -84,11 +84,3 @@ func TestAllocationsOfAnAcquireAndRelease(t *testing.T) {
 		t.Errorf("%g allocations, want at most %d", allocations, limit)
 	}
 }
-
-func BenchmarkAcquireAndRelease(b *testing.B) {
-	call := exchange(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		call()
-	}
-}

@@ -105,14 +105,6 @@ func TestATokenThatWasNeverTheLocks(t *testing.T) {
 	f.do(http.MethodPut, report, ofSixty, "X-Lock-Token", token).want(http.StatusOK)
 }
 
-func TestATokenNeedsTheIdentityOfItsHolder(t *testing.T) {
-	f := newFixture(t)
-	token := f.acquire(report, ofSixty)
-	f.do(http.MethodPut, report, ofSixty, "X-Lock-Token", token, "User", "bob").want(http.StatusForbidden, "wrong-lock-token")
-	f.do(http.MethodDelete, report, "", "X-Lock-Token", token, "User", "bob").want(http.StatusForbidden, "wrong-lock-token")
-	f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusNoContent)
-}
-
 func TestARequestWithoutItsToken(t *testing.T) {
 	f := newFixture(t)
 	f.acquire(report, ofSixty)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/test/support/testfacade"
@@ -124,33 +122,4 @@ func (expiredPages) ListPage(context.Context, string, lock.PageRequest) (lock.Pa
 func TestAListThatWasContinuedTooLate(t *testing.T) {
 	f := newFixture(t, func(s *testfacade.Settings) { s.Locks = expiredPages{} })
 	f.do(http.MethodGet, allLocks+"?continue=x", "").want(http.StatusGone, "page-expired")
-}
-
-// A caller can take long to read an answer, and each is in memory as a whole.
-func TestListsTakeRoomUntilTheyAreSent(t *testing.T) {
-	f := newFixture(t, func(s *testfacade.Settings) { s.Server.Limits = limits.Limits{BodyBytes: 10_000} })
-	f.acquire(report, ofSixty)
-	f.do(http.MethodGet, allLocks, "").want(http.StatusOK)
-	for i := range 40 {
-		f.acquire(fmt.Sprint(allLocks, "/k", i), ofSixty)
-	}
-	f.do(http.MethodGet, allLocks, "").want(http.StatusServiceUnavailable, "unavailable")
-	var whileSent int64
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, allLocks+"?limit=2", http.NoBody)
-	f.ServeHTTP(&writing{httptest.NewRecorder(), func() { whileSent = f.Limiter().BodyBytes() }}, request)
-	if left := f.Limiter().BodyBytes(); whileSent < 500 || left != 0 {
-		t.Errorf("%d bytes while the answer is sent, %d after that", whileSent, left)
-	}
-}
-
-// writing tells when an answer is written.
-type writing struct {
-	*httptest.ResponseRecorder
-
-	began func()
-}
-
-func (w *writing) Write(body []byte) (int, error) {
-	w.began()
-	return w.ResponseRecorder.Write(body)
 }

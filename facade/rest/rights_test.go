@@ -1,35 +1,11 @@
 package rest_test
 
 import (
-	"fmt"
 	"net/http"
 	"testing"
 
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
-
-func TestAPriorityAboveZeroNeedsARight(t *testing.T) {
-	of := func(priority string) string { return `{"ttl_seconds":60,"priority":` + priority + `}` }
-	f := newFixture(t, func(s *testfacade.Settings) { s.Access = &callers{deny: []string{"alice prioritize"}} })
-	f.do(http.MethodPost, report, of("1")).want(http.StatusForbidden, "forbidden")
-	for _, wrong := range []string{"1.5", `"1"`, "2147483648", "2147483647.5", "1e10", "true"} {
-		f.do(http.MethodPost, report, of(wrong)).want(http.StatusBadRequest, "invalid-request")
-	}
-	if left := f.left(); len(left) > 0 {
-		t.Errorf("left: %v", left)
-	}
-	f.acquire(report, of("-2147483648"))
-	// What the document allows.
-	for number, same := range []string{"null", "0.0", "-1e0", "-1.0"} {
-		f.acquire(fmt.Sprintf("%s-%d", report, number), of(same))
-	}
-
-	f = newFixture(t, func(s *testfacade.Settings) {
-		s.Access = &callers{deny: []string{"alice prioritize"}, allow: []string{"alice prioritize billing--report"}}
-	})
-	f.do(http.MethodPost, "/v1/namespaces/payments/locks/billing:other", of("1")).want(http.StatusForbidden, "forbidden")
-	f.acquire(report, of("2147483647"))
-}
 
 // The name of its object is asked for of each request about one lock, by the key as it is locked.
 func TestARoleMayNameSingleLocks(t *testing.T) {

@@ -7,20 +7,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	authorizationv1 "k8s.io/api/authorization/v1"
-	"k8s.io/apiserver/pkg/authentication/user"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
-	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
@@ -61,19 +57,6 @@ func TestAWaitThatRunsOutIsHeld(t *testing.T) {
 	})
 }
 
-func TestAWaiterIsGrantedTheLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		token := f.acquire(report, ofSixty)
-		waits := f.beginPost(waiting, "User", "bob")
-		f.awaitQueue(1)
-		f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusNoContent)
-		granted := (<-waits).want(http.StatusCreated).lock()
-		f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusGone, "lock-ended")
-		f.do(http.MethodDelete, report, "", "X-Lock-Token", granted.LockToken, "User", "bob").want(http.StatusNoContent)
-	})
-}
-
 // A right that is taken away ends no wait, but counts for the next call.
 func TestAWaitGoesOnAsItWasPermitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -86,27 +69,6 @@ func TestAWaitGoesOnAsItWasPermitted(t *testing.T) {
 		f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusNoContent)
 		granted := (<-waits).want(http.StatusCreated).lock()
 		f.do(http.MethodPut, report, ofSixty, "X-Lock-Token", granted.LockToken, "User", "bob").want(http.StatusForbidden, "forbidden")
-	})
-}
-
-func TestAClientThatLeavesLeavesTheQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		token := f.acquire(report, ofSixty)
-		ctx, leave := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			f.ServeHTTP(httptest.NewRecorder(), postOf(ctx, waiting))
-		}()
-		f.awaitQueue(1)
-		leave()
-		<-ended
-		f.awaitQueue(0)
-		f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusNoContent)
-		if keys := f.left(); len(keys) > 0 {
-			t.Errorf("left: %q", keys)
-		}
 	})
 }
 
@@ -197,146 +159,18 @@ func TestAnAcquireThatCannotBeAnsweredLeaksNoLock(t *testing.T) {
 	}
 }
 
-func TestAnAcquireWhoseClientHasGoneLeaksNoLock(t *testing.T) {
-	f := newFixture(t)
-	ctx, leave := context.WithCancel(t.Context())
-	f.locks.SetHooks(locktest.Hooks{After: func(_ context.Context, call locktest.Call) error {
-		if call.Verb == locktest.Acquire {
-			leave()
-		}
-		return nil
-	}})
-	f.ServeHTTP(httptest.NewRecorder(), postOf(ctx, ofSixty))
-	if keys := f.left(); len(keys) > 0 {
-		t.Errorf("left: %q", keys)
-	}
-}
-
-func TestLimitsOfCallers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, func(s *testfacade.Settings) { s.Server.Limits = limits.Limits{InFlight: limits.DefaultShares} })
-		f.acquire(report, ofSixty)
-		waits := f.beginPost(waiting, "User", "bob")
-		f.awaitQueue(1)
-		f.do(http.MethodPost, report, waiting, "User", "bob").want(http.StatusTooManyRequests, "too-many-calls")
-		f.do(http.MethodGet, report+"?watch=true", "", "User", "bob").want(http.StatusTooManyRequests, "too-many-calls")
-		f.do(http.MethodPost, report, ofSixty, "User", "carol").want(http.StatusLocked, "lock-held")
-		f.Limiter().Drain()
-		(<-waits).want(http.StatusServiceUnavailable, "unavailable")
-	})
-}
-
-func TestACallerAtItsRateIsToldWhenToTryAgain(t *testing.T) {
-	for name, test := range map[string]struct {
-		method, body string
-		headers      []string
-	}{
-		"an acquire": {method: http.MethodPost, body: ofSixty},
-		"a read":     {method: http.MethodGet},
-		// It looks for its lock first, which is a read.
-		"a short wait that may be repeated": {http.MethodPost, `{"ttl_seconds":60,"wait_seconds":0.5}`, []string{"Idempotency-Key", "0123456789abcdef"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, func(s *testfacade.Settings) {
-				s.Server.Limits, s.Server.Clock = limits.Limits{RatePerCaller: 2}, s.Clock
-			})
-			token := f.acquire(report, ofSixty) // Each costs a review, too.
-			f.do(http.MethodGet, report, "").want(http.StatusOK)
-			f.locks.Calls()
-			refused := f.do(test.method, report, test.body, test.headers...).want(http.StatusTooManyRequests, "too-many-calls")
-			if after := refused.header.Get("Retry-After"); after != "1" {
-				t.Errorf("Retry-After %q", after)
-			}
-			if calls := f.locks.Calls(); len(calls) > 0 {
-				t.Errorf("a refused call asked for %+v", calls)
-			}
-			f.do(http.MethodPut, report, ofSixty, "X-Lock-Token", token).want(http.StatusOK)
-			f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusNoContent)
-			f.do(http.MethodPost, report, ofSixty, "User", "bob").want(http.StatusCreated)
-			f.clock.Step(time.Second)
-			f.do(http.MethodPost, report, ofSixty).want(http.StatusLocked, "lock-held")
-		})
-	}
-}
-
-// countedHolders counts the reads of holders.
-type countedHolders struct {
-	anyHolder
-	reads atomic.Int32
-}
-
-func (h *countedHolders) Check(ctx context.Context, namespace string, holder rules.ValidReference) error {
-	h.reads.Add(1)
-	return h.anyHolder.Check(ctx, namespace, holder)
-}
-
-// What the API server is asked for a call has its rate before it is asked.
-func TestACallerAtItsRateHasNoHolderLookedFor(t *testing.T) {
-	reviewed, holders := &countedAccess{}, &countedHolders{}
+// A call that may be repeated looks for its lock first, which is a read. It does not wait for the turn of that.
+func TestAShortWaitThatMayBeRepeatedHasARate(t *testing.T) {
 	f := newFixture(t, func(s *testfacade.Settings) {
-		s.Access, s.Holders, s.Server.Limits, s.Server.Clock = reviewed, holders, limits.Limits{RatePerCaller: 2}, s.Clock
+		s.Server.Limits, s.Server.Clock = limits.Limits{RatePerCaller: 2}, s.Clock
 	})
-	const held = `{"ttl_seconds":60,"holder_ref":{"api_version":"v1","kind":"Pod","name":"worker-0","uid":"pod-0"}}`
-	f.acquire(report, held) // Each costs a review, too.
-	if holders.reads.Load() != 1 || reviewed.reviews.Load() != 1 {
-		t.Fatalf("%d reviews and %d reads of the holder", reviewed.reviews.Load(), holders.reads.Load())
-	}
+	f.acquire(report, ofSixty) // Each costs a review, too.
 	f.do(http.MethodGet, report, "").want(http.StatusOK)
-	reviewed.reviews.Store(0)
 	f.locks.Calls()
-	f.do(http.MethodPost, report+"2", held).want(http.StatusTooManyRequests, "too-many-calls")
-	if calls := f.locks.Calls(); holders.reads.Load() != 1 || reviewed.reviews.Load() != 0 || len(calls) > 0 {
-		t.Errorf("a refused call cost %d reviews, %d reads of the holder and %+v", reviewed.reviews.Load(), holders.reads.Load()-1, calls)
+	f.do(http.MethodPost, report, `{"ttl_seconds":60,"wait_seconds":0.5}`, "Idempotency-Key", "0123456789abcdef").want(http.StatusTooManyRequests, "too-many-calls")
+	if calls := f.locks.Calls(); len(calls) > 0 {
+		t.Errorf("a refused call asked for %+v", calls)
 	}
-}
-
-// countedAccess counts the reviews of rights.
-type countedAccess struct {
-	callers
-	reviews atomic.Int32
-}
-
-func (c *countedAccess) Authorize(ctx context.Context, who user.Info, right authorizationv1.ResourceAttributes) error {
-	c.reviews.Add(1)
-	return c.callers.Authorize(ctx, who, right)
-}
-
-// A caller that goes on although it was told to wait costs next to nothing: it is answered late, and what is refused was not
-// reviewed.
-func TestACallerThatGoesOnIsAnsweredLateAndUnreviewed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		reviewed := &countedAccess{}
-		f := newFixture(t, func(s *testfacade.Settings) {
-			s.Access, s.Server.Limits, s.Server.Clock = reviewed, limits.Limits{RatePerCaller: 1}, s.Clock
-		})
-		f.acquire(report, ofSixty) // The review of the right is another one.
-		f.do(http.MethodPost, report, ofSixty).want(http.StatusTooManyRequests, "too-many-calls")
-		reviewed.reviews.Store(0)
-		begun, refused := make(chan answer, 4), make(chan answer, 10)
-		for key := range cap(begun) { // Each has its turn within 5 s, a second after the other.
-			go func() { begun <- f.do(http.MethodPost, fmt.Sprint(report, key), ofSixty) }()
-		}
-		synctest.Wait()
-		for range cap(refused) {
-			go func() { refused <- f.do(http.MethodPost, report, ofSixty) }()
-		}
-		for second := range 5 {
-			synctest.Wait()
-			if got := len(begun) + int(reviewed.reviews.Load()); got != 2*min(second, cap(begun)) || len(refused) > 0 {
-				t.Fatalf("after %d s %d were begun, %d reviewed and %d refused", second, len(begun), reviewed.reviews.Load(), len(refused))
-			}
-			f.clock.Step(time.Second)
-		}
-		for range cap(begun) {
-			(<-begun).want(http.StatusCreated)
-		}
-		for range cap(refused) {
-			(<-refused).want(http.StatusTooManyRequests, "too-many-calls")
-		}
-		if got := reviewed.reviews.Load(); int(got) != cap(begun) {
-			t.Errorf("%d reviews, want those of the calls that were begun", got)
-		}
-	})
 }
 
 // What fails costs as much as what does not: otherwise a caller without a right, or with faulty requests, has no rate.
@@ -363,29 +197,6 @@ func TestCallsThatFailCountAgainstTheRate(t *testing.T) {
 			f.do(test.method, test.path, test.body, "User", test.who).want(http.StatusTooManyRequests, "too-many-calls")
 		})
 	}
-}
-
-func TestALockOfAnOutage(t *testing.T) {
-	f := newFixture(t)
-	f.locks.SetUnavailable(true)
-	f.do(http.MethodPost, report, ofSixty).want(http.StatusServiceUnavailable, "unavailable")
-	f.do(http.MethodGet, report, "").want(http.StatusServiceUnavailable, "unavailable")
-	if !strings.Contains(f.log.String(), lock.ErrUnavailable.Error()) {
-		t.Errorf("logged %s", f.log)
-	}
-}
-
-func TestACallThatWaitsKeepsNoRoomForItsBody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, func(s *testfacade.Settings) { s.Server.Limits = limits.Limits{BodyBytes: 64 << 10} })
-		f.acquire(report, ofSixty)
-		padding := strings.Repeat(" ", 50<<10)
-		waits := f.beginPost(waiting+padding, "User", "bob")
-		f.awaitQueue(1)
-		f.do(http.MethodPost, report, ofSixty+padding).want(http.StatusLocked, "lock-held")
-		f.clock.Step(time.Minute)
-		<-waits
-	})
 }
 
 // answering tells how much of the bodies is counted while an answer is written.

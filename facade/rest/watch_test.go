@@ -15,7 +15,6 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 
@@ -221,50 +220,6 @@ func (f *fixture) keepStepping() (stop func()) {
 	}
 }
 
-// lagging shows nothing until it is told to.
-type lagging struct {
-	lock.Backend
-	behind chan struct{}
-	asked  chan struct{}
-}
-
-func (l *lagging) Stream(ctx context.Context, namespace string, key v1alpha1.FullKey) (lock.Stream, error) {
-	l.asked <- struct{}{}
-	streamer, _ := l.Backend.(lock.Streamer)
-	begun, err := streamer.Stream(ctx, namespace, key)
-	select {
-	case <-l.behind:
-	default:
-		begun.Present, begun.Version = nil, "1"
-	}
-	return begun, err
-}
-
-// A replica may be behind the one that the client had before.
-func TestTimeDoesNotGoBackwardsForAClientThatConnectsAgain(t *testing.T) {
-	memory := buildFixture(settings())
-	behind := &lagging{Backend: memory.locks, behind: make(chan struct{}), asked: make(chan struct{}, 100)}
-	f := newFixture(t, func(s *testfacade.Settings) { s.Locks, s.Clock = behind, memory.clock })
-	for _, key := range []string{"a", "b"} {
-		if _, err := memory.locks.Acquire(t.Context(), "payments", lock.Request{Acquisition: rules.Acquisition{Key: key, Holder: "alice", TTL: 24 * time.Hour}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	opened := make(chan *source)
-	go func() { opened <- f.watch(allLocks+"?watch=true", "Last-Event-ID", "2") }()
-	<-behind.asked
-	close(behind.behind)
-	for {
-		select {
-		case s := <-opened:
-			s.wantSync("2", "a", "b")
-			return
-		default:
-			pass(memory.clock)
-		}
-	}
-}
-
 func TestHeartbeats(t *testing.T) {
 	f := newFixture(t)
 	s := f.watch(report + "?watch=true")
@@ -284,18 +239,6 @@ func TestAStreamEndsWithTheServer(t *testing.T) {
 	f.Limiter().Drain()
 	if s.scanner.Scan() {
 		t.Errorf("another line: %s", s.scanner.Text())
-	}
-}
-
-func TestAStreamEndsInTime(t *testing.T) {
-	f := newFixture(t)
-	s := f.watch(report + "?watch=true")
-	s.wantSync("0")
-	f.clock.Step(30 * time.Minute)
-	for s.scanner.Scan() {
-		if s.scanner.Text() != "" && s.scanner.Text() != ": alive" {
-			t.Errorf("another line: %s", s.scanner.Text())
-		}
 	}
 }
 

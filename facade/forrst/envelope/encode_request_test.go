@@ -48,17 +48,6 @@ func TestWithMember(t *testing.T) {
 	}
 }
 
-// encoding/json, for one, ignores the case of names.
-func TestWithMemberHasTheLastWord(t *testing.T) {
-	var context struct {
-		Caller string `json:"caller"`
-	}
-	object := envelope.WithMember(json.RawMessage(`{"caller":"x","Caller":"y"}`), "caller", json.RawMessage(`"me"`))
-	if err := json.Unmarshal(object, &context); err != nil || context.Caller != "me" {
-		t.Errorf("%s is read as %q, %v", object, context.Caller, err)
-	}
-}
-
 func TestMeta(t *testing.T) {
 	for want, meta := range map[string]envelope.Meta{
 		`{}`:                    {},
