@@ -109,13 +109,6 @@ func TestLockOptionsThatAreRefused(t *testing.T) {
 	f.wantProblems(f.post(envelopeWith(ping, "", `{"urn":"urn:forrst:ext:atomicLock"}`)), 400, "INVALID_ARGUMENTS /extensions/0/options/key", "INVALID_ARGUMENTS /extensions/0/options/ttl")
 }
 
-func TestTTLAboveTheMaximumNamesTheMaximum(t *testing.T) {
-	got := newFixture(t).post(envelopeWith(ping, "", locked(`{"key":"k","ttl":{"value":25,"unit":"hour"}}`)))
-	if want := `{"max":{"value":86400,"unit":"second"}}`; string(got.Errors[0].Details) != want {
-		t.Errorf("details %s, want %s", got.Errors[0].Details, want)
-	}
-}
-
 func TestScopeFunctionNeedsAUsableName(t *testing.T) {
 	long := strings.Repeat("f", 513)
 	f := newFixture(t, function(long, result(`1`)))

@@ -198,15 +198,20 @@ func TestRenewalsAreSpread(t *testing.T) {
 	})
 }
 
-func TestLocksThatAreLongEnoughAreNotRenewed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t, &works{takes: 9 * time.Second})
-		if got := <-b.call(lockFor("30")); got.status != 200 {
-			t.Errorf("got %s", got.body)
-		}
-		b.wantRenewals(0)
-		b.wantHeld()
-	})
+func TestLocksThatAreLongEnoughOrNotReleasedAreNotRenewed(t *testing.T) {
+	for extension, left := range map[string][]string{
+		lockFor("30"): nil,
+		locked(`{"key":"k","ttl":{"value":6,"unit":"second"},"auto_release":false}`): {theLock},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBubble(t, &works{takes: 9 * time.Second})
+			if got := <-b.call(extension); got.status != 200 {
+				t.Errorf("got %s", got.body)
+			}
+			b.wantRenewals(0)
+			b.wantHeld(left...)
+		})
+	}
 }
 
 // What the façade believed of its locks before it was suspended counts for nothing.
@@ -271,18 +276,6 @@ func TestRenewalsThatFailAreRepeated(t *testing.T) {
 			t.Errorf("got %s", got.body)
 		}
 		b.wantHeld()
-	})
-}
-
-func TestLocksThatAreNotReleasedAreNotRenewed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t, &works{takes: 50 * time.Second})
-		got := <-b.call(locked(`{"key":"k","ttl":{"value":6,"unit":"second"},"auto_release":false}`))
-		if got.status != 200 {
-			t.Errorf("got %s", got.body)
-		}
-		b.wantRenewals(0)
-		b.wantHeld(theLock)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock"
@@ -27,19 +28,26 @@ func newLocks(t *testing.T, backend lock.Backend) (*locks.Locks, *access.Caller)
 
 var aMinute = lock.Request{Acquisition: rules.Acquisition{Key: "k", TTL: time.Minute}}
 
+// acquireBy acquires a lock that the secret proves.
+func acquireBy(t *testing.T, l *locks.Locks, caller *access.Caller, secret locktoken.Secret) (locks.Acquisition, *v1alpha1.Lock) {
+	t.Helper()
+	acquisition, err := l.PrepareSecret(caller, aMinute, secret, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted, err := acquisition.Acquire(t.Context(), "f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return acquisition, granted
+}
+
 // Only a secret proves a lock that stores its hash; the hash itself proves nothing at any door.
 func TestTheHashOfASecretProvesNothing(t *testing.T) {
 	for name, secret := range map[string]locktoken.Secret{"random": locktoken.NewSecret(), "derived": locktoken.DeriveSecret("a")} {
 		t.Run(name, func(t *testing.T) {
 			l, caller := newLocks(t, locktest.New())
-			acquisition, err := l.PrepareSecret(caller, aMinute, secret, false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			granted, err := acquisition.Acquire(t.Context(), "f")
-			if err != nil {
-				t.Fatal(err)
-			}
+			_, granted := acquireBy(t, l, caller, secret)
 			owner := granted.Spec.Owner
 			if !locks.IsOwner(secret, owner) || locks.IsOwner(locktoken.NewSecret(), owner) {
 				t.Errorf("the owner is %s", owner)
@@ -81,14 +89,7 @@ func TestAClaimToAGrantWhoseNumberHasMovedOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, caller := newLocks(t, locktest.New())
-			acquisition, err := l.PrepareSecret(caller, aMinute, test.secret, false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			granted, err := acquisition.Acquire(t.Context(), "f")
-			if err != nil {
-				t.Fatal(err)
-			}
+			_, granted := acquireBy(t, l, caller, test.secret)
 			fencing, err := granted.FencingToken()
 			if err != nil {
 				t.Fatal(err)
@@ -109,14 +110,7 @@ func TestOnlyTheGrantIsTakenBack(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2024, 3, 15, 10, 30, 0, 0, time.UTC))
 	memory := locktest.New(locktest.WithClock(clock))
 	l, caller := newLocks(t, memory)
-	acquisition, err := l.PrepareSecret(caller, aMinute, locktoken.DeriveSecret("a"), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, err := acquisition.Acquire(t.Context(), "f")
-	if err != nil {
-		t.Fatal(err)
-	}
+	acquisition, first := acquireBy(t, l, caller, locktoken.DeriveSecret("a"))
 	clock.Step(time.Hour)
 	if _, err := acquisition.Acquire(t.Context(), "f"); err != nil {
 		t.Fatal(err)

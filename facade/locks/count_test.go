@@ -6,10 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apiserver/pkg/authentication/user"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
@@ -32,13 +30,10 @@ func (b *refusing) Acquire(ctx context.Context, namespace string, request lock.R
 
 func TestAcquisitionsAreCountedByTheirEnd(t *testing.T) {
 	backend := &refusing{Backend: locktest.New()}
-	shared, err := locks.New(locks.Options{Backend: backend, Limits: rules.DefaultLimits()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	shared, caller := newLocks(t, backend)
+	caller.Permit = poorPermit(t, 100)
 	var counted []observe.Acquired
 	door := shared.Through("rest", func(end observe.Acquired) { counted = append(counted, end) })
-	caller := &access.Caller{User: &user.DefaultInfo{Name: "alice"}, Namespace: "default", Permit: poorPermit(t, 100)}
 	acquire := func(of *locks.Locks, key string, wait time.Duration) {
 		t.Helper()
 		acquisition, err := of.Prepare(caller, lock.Request{Acquisition: rules.Acquisition{Key: key, TTL: time.Minute}, Wait: wait}, false)

@@ -7,10 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apiserver/pkg/authentication/user"
 
-	"forrst.dev/lock-operator/facade/access"
-	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/lock/rules"
@@ -38,11 +35,8 @@ func TestReasonOfAForcedRelease(t *testing.T) {
 			if _, err := backend.Acquire(t.Context(), "default", lock.Request{Acquisition: rules.Acquisition{Key: "k", TTL: time.Minute, Holder: "a"}}); err != nil {
 				t.Fatal(err)
 			}
-			l, err := locks.New(locks.Options{Backend: backend, Limits: rules.DefaultLimits()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			caller := &access.Caller{User: &user.DefaultInfo{Name: "b"}, Namespace: "default", IsAuthenticated: test.isAuthenticated}
+			l, caller := newLocks(t, backend)
+			caller.IsAuthenticated = test.isAuthenticated
 			backend.Calls() // Forgets the acquire.
 			forced, err := l.PrepareForceRelease(caller, "lock:k", test.reason)
 			if calls := backend.Calls(); len(calls) > 0 {

@@ -6,15 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apiserver/pkg/authentication/user"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/facade/access"
-	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
-	"forrst.dev/lock-operator/lock/rules"
 )
 
 // leaving is a backend whose caller leaves as soon as the lock is granted.
@@ -38,7 +34,7 @@ func TestAGrantOfACallerThatHasLeft(t *testing.T) {
 			clock := clocktesting.NewFakeClock(time.Date(2024, 3, 15, 10, 30, 0, 0, time.UTC))
 			memory := locktest.New(locktest.WithClock(clock))
 			calling, leave := context.WithCancel(t.Context())
-			l, err := locks.New(locks.Options{Limits: rules.DefaultLimits(), Backend: leaving{memory, func(granted *v1alpha1.Lock) {
+			l, caller := newLocks(t, leaving{memory, func(granted *v1alpha1.Lock) {
 				clock.Step(time.Second)
 				if isRenewed {
 					if _, err := memory.Renew(t.Context(), "default", "lock:k", lock.Proof{Owner: granted.Spec.Owner}, 0); err != nil {
@@ -46,12 +42,8 @@ func TestAGrantOfACallerThatHasLeft(t *testing.T) {
 					}
 				}
 				leave()
-			}}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			caller := &access.Caller{User: &user.DefaultInfo{Name: "alice"}, Namespace: "default"}
-			acquisition, err := l.Prepare(caller, lock.Request{Acquisition: rules.Acquisition{Key: "k", TTL: time.Minute}}, false)
+			}})
+			acquisition, err := l.Prepare(caller, aMinute, false)
 			if err != nil {
 				t.Fatal(err)
 			}

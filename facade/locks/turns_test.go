@@ -15,7 +15,6 @@ import (
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
 	"forrst.dev/lock-operator/lock/observe"
-	"forrst.dev/lock-operator/lock/rules"
 )
 
 // slow is a backend that answers nothing until it is told to. It counts what it was asked.
@@ -111,10 +110,7 @@ func TestCallsOfTenantsTakeTurns(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					backend := &slow{Backend: locktest.New(), answers: make(chan struct{})}
-					l, err := locks.New(locks.Options{Backend: backend, Limits: rules.DefaultLimits()})
-					if err != nil {
-						t.Fatal(err)
-					}
+					l, _ := newLocks(t, backend)
 					of := func(namespace string) *access.Caller {
 						return &access.Caller{
 							User: &user.DefaultInfo{Name: "system:serviceaccount:" + namespace + ":worker"}, Namespace: "default", IsAuthenticated: isAuthenticated,

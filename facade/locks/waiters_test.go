@@ -6,11 +6,8 @@ import (
 	"testing"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/facade/access"
-	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
-	"forrst.dev/lock-operator/lock/rules"
 )
 
 // oneHome has the line of the key "here" with two callers, and counts what it is asked about.
@@ -32,11 +29,7 @@ func (h *oneHome) Lines(context.Context, string, v1alpha1.FullKey, int) (lines [
 // Callers that poll a lock make no work at another replica.
 func TestOnlyTheHomeTellsHowManyWait(t *testing.T) {
 	backend := &oneHome{Backend: locktest.New()}
-	served, err := locks.New(locks.Options{Backend: backend, Limits: rules.DefaultLimits()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	caller := &access.Caller{Namespace: "default"}
+	served, caller := newLocks(t, backend)
 	if waiting := served.Waiting(t.Context(), caller, v1alpha1.FullKeyOf("elsewhere"), &lock.HeldError{}); waiting != nil || backend.asked != 0 {
 		t.Errorf("elsewhere: %v, asked %d times", waiting, backend.asked)
 	}
