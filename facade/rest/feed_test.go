@@ -342,6 +342,36 @@ func TestRights(t *testing.T) {
 	open.do(http.MethodGet, "/v1/rights?namespace=other", "").want(http.StatusNotFound, "namespace-not-served")
 }
 
+// A viewer that was away for longer than the batches are kept gets all locks again.
+func TestASlowViewerOfAFeed(t *testing.T) {
+	changes := make(chan lock.Change)
+	streams := &scripted{stream: func(context.Context, v1alpha1.FullKey) lock.Stream {
+		return lock.Stream{Version: "1", Changes: changes}
+	}}
+	f := newFixture(t, func(s *testfacade.Settings) { s.Locks = streams })
+	memory := newFixture(t)
+	memory.holdDirectly("a", "", "alice", time.Hour)
+	held := memory.locks.All()[0]
+	blocked := &blockedWriter{ResponseRecorder: httptest.NewRecorder(), begun: make(chan struct{}), goOn: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	var ended sync.WaitGroup
+	ended.Go(func() { f.ServeHTTP(blocked, httptest.NewRequestWithContext(ctx, http.MethodGet, feed, http.NoBody)) })
+	<-blocked.begun
+	for i := range 600 {
+		shown := held.DeepCopy()
+		shown.ResourceVersion = fmt.Sprint(100 + i)
+		changes <- lock.Change{Lock: shown}
+		f.clock.Step(time.Second)
+	}
+	close(blocked.goOn)
+	for blocked.syncs() < 2 {
+		f.clock.Step(100 * time.Millisecond)
+		runtime.Gosched()
+	}
+	cancel()
+	ended.Wait()
+}
+
 // blockedWriter is that of a caller who does not read until told to.
 type blockedWriter struct {
 	*httptest.ResponseRecorder
@@ -356,4 +386,10 @@ func (w *blockedWriter) Write(text []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.ResponseRecorder.Write(text)
+}
+
+func (w *blockedWriter) syncs() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Count(w.Body.String(), "event: sync")
 }

@@ -242,6 +242,18 @@ func TestAStreamEndsWithTheServer(t *testing.T) {
 	}
 }
 
+func TestAStreamEndsInTime(t *testing.T) {
+	f := newFixture(t)
+	s := f.watch(report + "?watch=true")
+	s.wantSync("0")
+	f.clock.Step(30 * time.Minute)
+	for s.scanner.Scan() {
+		if s.scanner.Text() != "" && s.scanner.Text() != ": alive" {
+			t.Errorf("another line: %s", s.scanner.Text())
+		}
+	}
+}
+
 // forgetful closes its first stream, as for a receiver that is too slow.
 type forgetful struct {
 	lock.Backend
