@@ -191,6 +191,14 @@ func TestLockFunctionsExcludeTheLockExtension(t *testing.T) {
 	}
 }
 
+func TestLockFunctionsWithoutAnAPIServer(t *testing.T) {
+	f := newFixture(t)
+	f.locks.SetUnavailable(true)
+	for function := range aliases {
+		f.wantProblems(f.post(envelopeWith(function, arguments(`"key":"lock:k","owner":"o"`), "")), 503, "UNAVAILABLE")
+	}
+}
+
 func TestStatusShowsTheOwnerTokenToThoseWhoMayKnowIt(t *testing.T) {
 	for name, test := range map[string]struct {
 		caller  string
