@@ -9,6 +9,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	batchv1 "k8s.io/api/batch/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/test/support/kubelet"
@@ -68,7 +69,7 @@ var _ = Describe("The samples", func() {
 		Expect(want).To(Equal(3))
 		var created batchv1.JobList
 		Eventually(func(g Gomega) {
-			g.Expect(admin.List(ctx, &created, inNamespace(namespace))).To(Succeed())
+			g.Expect(admin.List(ctx, &created, client.InNamespace(namespace))).To(Succeed())
 			complete := 0
 			for i := range created.Items {
 				if conditionOf(&created.Items[i], batchv1.JobComplete) != nil {

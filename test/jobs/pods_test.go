@@ -162,7 +162,7 @@ var _ = Describe("The pods of a Job under a lock", func() {
 		Eventually(has(ctx, evicted, batchv1.JobFailureTarget)).Should(BeTrue())
 		for i := range pods {
 			Eventually(func(g Gomega) {
-				g.Expect(admin.Get(ctx, keyOf(&pods[i]), &pods[i])).To(Succeed())
+				g.Expect(admin.Get(ctx, client.ObjectKeyFromObject(&pods[i]), &pods[i])).To(Succeed())
 				g.Expect(pods[i].DeletionTimestamp).NotTo(BeNil())
 			}).Should(Succeed())
 		}

@@ -8,6 +8,7 @@ import (
 	. "github.com/onsi/gomega"
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
@@ -109,7 +110,7 @@ var _ = Describe("A Job whose lock another caller holds", func() {
 		Expect(admin.Create(ctx, cron)).To(Succeed())
 		// A run that was missed is made up for at once.
 		Eventually(func() error {
-			if err := admin.Get(ctx, keyOf(cron), cron); err != nil {
+			if err := admin.Get(ctx, client.ObjectKeyFromObject(cron), cron); err != nil {
 				return err
 			}
 			cron.Status.LastScheduleTime = &metav1.Time{Time: time.Now().Add(-2 * time.Minute)}
@@ -117,13 +118,13 @@ var _ = Describe("A Job whose lock another caller holds", func() {
 		}).Should(Succeed())
 		var runs batchv1.JobList
 		Eventually(func(g Gomega) {
-			g.Expect(admin.List(ctx, &runs, inNamespace(namespace))).To(Succeed())
+			g.Expect(admin.List(ctx, &runs, client.InNamespace(namespace))).To(Succeed())
 			g.Expect(runs.Items).NotTo(BeEmpty())
 			g.Expect(conditionOf(&runs.Items[0], batchv1.JobComplete)).NotTo(BeNil())
 		}).WithTimeout(3 * time.Minute).Should(Succeed())
 		Expect(conditionOf(&runs.Items[0], batchv1.JobComplete).Reason).To(Equal("LockSkipped"))
 		Eventually(func(g Gomega) {
-			g.Expect(admin.Get(ctx, keyOf(cron), cron)).To(Succeed())
+			g.Expect(admin.Get(ctx, client.ObjectKeyFromObject(cron), cron)).To(Succeed())
 			g.Expect(cron.Status.Active).To(BeEmpty())
 		}).Should(Succeed())
 		Expect(admin.Delete(ctx, held)).To(Succeed())

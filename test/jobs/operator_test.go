@@ -1,4 +1,4 @@
-package lockedjobs
+package jobs_test
 
 import (
 	"context"
@@ -19,30 +19,30 @@ import (
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
-// Operator is one replica, as far as it is about Jobs.
-type Operator struct {
+// operator is one replica, as far as it is about Jobs.
+type operator struct {
 	Gate       *jobgate.Reconciler
 	Leadership *leadership.Election
 	// Stop stops it, once.
 	Stop func()
 }
 
-// StartOperator starts a replica that leads, and stops it after the spec unless that has happened.
-func StartOperator(ctx context.Context, changes ...func(*rest.Config)) *Operator {
+// startOperator starts a replica that leads, and stops it after the spec unless that has happened.
+func startOperator(ctx context.Context, changes ...func(*rest.Config)) *operator {
 	GinkgoHelper()
-	return StartReplica(ctx, leadership.Always(), changes...)
+	return startReplica(ctx, leadership.Always(), changes...)
 }
 
-// StartReplica is [StartOperator] for one that takes part in an election.
-func StartReplica(ctx context.Context, leadership *leadership.Election, changes ...func(*rest.Config)) *Operator {
+// startReplica is [startOperator] for one that takes part in an election.
+func startReplica(ctx context.Context, leadership *leadership.Election, changes ...func(*rest.Config)) *operator {
 	GinkgoHelper()
-	return StartReplicaWith(ctx, leadership, clock.RealClock{}, changes...)
+	return startReplicaWith(ctx, leadership, clock.RealClock{}, changes...)
 }
 
-// StartReplicaWith is [StartReplica] for one whose gate goes by the clock.
-func StartReplicaWith(ctx context.Context, leadership *leadership.Election, now clock.WithTicker, changes ...func(*rest.Config)) *Operator {
+// startReplicaWith is [startReplica] for one whose gate goes by the clock.
+func startReplicaWith(ctx context.Context, leadership *leadership.Election, now clock.WithTicker, changes ...func(*rest.Config)) *operator {
 	GinkgoHelper()
-	mgr, err := Environment.NewManagerFor(func(config *rest.Config) {
+	mgr, err := environment.NewManagerFor(func(config *rest.Config) {
 		for _, change := range changes {
 			change(config)
 		}
@@ -67,7 +67,7 @@ func StartReplicaWith(ctx context.Context, leadership *leadership.Election, now 
 	Expect(mgr.Add(leadership)).To(Succeed())
 	Expect(gate.SetupWithManager(mgr)).To(Succeed())
 	stopManager := testenv.StartManager(ctx, mgr)
-	started := &Operator{Gate: gate, Leadership: leadership}
+	started := &operator{Gate: gate, Leadership: leadership}
 	isStopped := false
 	started.Stop = func() {
 		GinkgoHelper()

@@ -1,4 +1,4 @@
-package faults_test
+package jobs_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/test/support/testenv"
@@ -68,7 +69,7 @@ func startAmongIdle(ctx context.Context, idleJobs int, idleTTL string) (longest 
 	}
 	Eventually(func() int {
 		var list batchv1.JobList
-		Expect(admin.List(ctx, &list, inNamespace(noisy))).To(Succeed())
+		Expect(admin.List(ctx, &list, client.InNamespace(noisy))).To(Succeed())
 		started := 0
 		for _, job := range list.Items {
 			if !*job.Spec.Suspend {

@@ -1,6 +1,6 @@
 //go:build nightly
 
-package faults_test
+package jobs_test
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 //go:build timing
 
-package faults_test
+package jobs_test
 
 import (
 	"context"

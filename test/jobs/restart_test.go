@@ -1,4 +1,4 @@
-package faults_test
+package jobs_test
 
 import (
 	"context"
@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/test/support/lockedjobs"
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
@@ -73,7 +72,7 @@ var _ = Describe("The operator of locked Jobs", func() {
 		acquired := lockOf(ctx, namespace, "key")
 		Eventually(func() bool {
 			return lockOf(ctx, namespace, "key").Spec.RenewTime.After(acquired.Spec.ExpireTime.Time)
-		}).WithTimeout(2 * lockedjobs.Patience).Should(BeTrue())
+		}).WithTimeout(2 * patience).Should(BeTrue())
 		renewed := lockOf(ctx, namespace, "key")
 		Expect(renewed.Spec.Owner).To(Equal(acquired.Spec.Owner))
 		Expect(startsOf(namespace)).To(Equal([]string{"long"}))
