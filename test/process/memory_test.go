@@ -1,4 +1,4 @@
-package memory_test
+package process_test
 
 import (
 	"context"
@@ -56,7 +56,7 @@ func fillUp(ctx context.Context, lag int, use func(*caller)) {
 	use(caller)
 
 	By("filling it")
-	Expect(apierrors.IsInvalid(editor.Create(ctx, largeLock(full, "too-large", 20<<10)))).To(BeTrue())
+	Expect(apierrors.IsInvalid(editor.Client.Create(ctx, largeLock(full, "too-large", 20<<10)))).To(BeTrue())
 	locks, refusal := fill(ctx, func(number int) client.Object { return largeLock(full, fmt.Sprint("lock-", number), 15<<10) })
 	Expect(locks).To(And(BeNumerically(">=", bound), BeNumerically("<=", bound+writers+lag)))
 	Expect(refusal).To(MatchError(ContainSubstring("has as many locks as it may have, %d", bound)))
@@ -129,7 +129,7 @@ func fill(ctx context.Context, object func(number int) client.Object) (created i
 	for range writers {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				if err := editor.Create(ctx, object(int(next.Add(1)-1))); err != nil {
+				if err := editor.Client.Create(ctx, object(int(next.Add(1)-1))); err != nil {
 					once.Do(func() { refusal = err })
 					return
 				}
@@ -156,8 +156,8 @@ func keepTrying(ctx context.Context, namespace string) (stop func()) {
 				return
 			case <-tries.C:
 			}
-			_ = editor.Create(ctx, largeLock(namespace, fmt.Sprint("more-", number), 15<<10)) // Some pass while the cache is behind.
-			_ = editor.Create(ctx, largeJob(namespace, fmt.Sprint("more-", number)))
+			_ = editor.Client.Create(ctx, largeLock(namespace, fmt.Sprint("more-", number), 15<<10)) // Some pass while the cache is behind.
+			_ = editor.Client.Create(ctx, largeJob(namespace, fmt.Sprint("more-", number)))
 		}
 	})
 	return func() {
@@ -187,7 +187,7 @@ func newCaller(ctx context.Context, url, namespace string) *caller {
 		environment.AllowWorkers(ctx, namespace)
 	}
 	Expect(environment.Admin.Client.Create(ctx, pod)).To(Succeed())
-	token := environment.WorkerToken(ctx, pod, "lock-operator.forrst.dev")
+	token := environment.WorkerToken(ctx, pod, audience)
 	locks, err := facade.New(url, facade.WithBearerToken(func(context.Context) (string, error) { return token, nil }))
 	Expect(err).NotTo(HaveOccurred())
 	return &caller{locks: locks, namespace: namespace}

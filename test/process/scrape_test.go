@@ -1,6 +1,4 @@
-// Package metrics_test proves that the operator's own program reports what the catalogue of metrics declares,
-// that no series outlives what it is about, and that Events tell of locks, on a real API server.
-package metrics_test
+package process_test
 
 import (
 	"context"
@@ -10,8 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"strings"
-	"testing"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -24,43 +20,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"forrst.dev/lock-operator/test/support/fixture"
-	"forrst.dev/lock-operator/test/support/testenv"
 )
 
-// timeout is for what happens in milliseconds on a quiet machine.
-const timeout = time.Minute
-
-// audience is that of the tokens for the façade.
-const audience = "lock-operator.forrst.dev"
-
-func TestMetrics(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Metrics")
-}
-
 var (
-	environment *fixture.Cluster
-	// facade is the URL of the façade, and scraped the address of the metrics.
-	facade, scraped string
+	// scraped is the address of the metrics of the process that startMeasured has started.
+	scraped string
 	// scraper is a token that may get the metrics.
 	scraper string
 	// reported are all metrics that were ever scraped.
 	reported = map[string]*dto.MetricFamily{}
 )
 
-var _ = BeforeSuite(func(ctx context.Context) {
-	SetDefaultEventuallyTimeout(timeout)
-	environment = fixture.Start(ctx)
-	host, port, certDir, err := environment.InstallWebhook(ctx)
-	Expect(err).NotTo(HaveOccurred())
-	address := fixture.FreeAddress(ctx)
-	facade, scraped = "http://"+address, fixture.FreeAddress(ctx)
-	fixture.StartOperator(ctx, environment.Operator().Kubectl, append(environment.WebhookFlags(host, port, certDir),
-		"--leader-election-namespace="+testenv.OperatorNamespace, "--clock-skew-allowance=0s", "--metrics-bind-address="+scraped,
-		"--facade-bind-address="+address, "--facade-shutdown-delay=0s")...)
-	scraper = scraperToken(ctx)
+// startMeasured starts a process with metrics, and returns when it leads.
+func startMeasured(ctx context.Context) {
+	GinkgoHelper()
+	scraped = fixture.FreeAddress(ctx)
+	start(ctx, "--clock-skew-allowance=0s", "--metrics-bind-address="+scraped)
 	Eventually(leads).WithContext(ctx).Should(BeEquivalentTo(1))
-})
+}
 
 func leads(ctx context.Context) (float64, error) {
 	families, err := scrape(ctx)
@@ -124,7 +101,7 @@ func mustScrape(ctx context.Context) map[string]*dto.MetricFamily {
 
 // call sends a request to the façade and returns the status, 0 if there was no answer.
 func call(ctx context.Context, method, path, token, body string) int {
-	request, err := http.NewRequestWithContext(ctx, method, facade+path, strings.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, method, facadeURL+path, strings.NewReader(body))
 	if err != nil {
 		return 0
 	}

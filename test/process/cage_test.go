@@ -1,4 +1,4 @@
-package memory_test
+package process_test
 
 import (
 	"context"
@@ -49,6 +49,18 @@ func memoryLimit() int64 {
 	}
 	Fail("no Deployment in config/manager runs the façade")
 	return 0
+}
+
+// scale is the part of the shipped bounds, and of the memory for them, that the suite runs with.
+// MEMORY_SCALE=1 takes some minutes, and more than a GiB of etcd.
+func scale() float64 {
+	text := os.Getenv("MEMORY_SCALE")
+	if text == "" {
+		return 0.1
+	}
+	parsed, err := strconv.ParseFloat(text, 64)
+	Expect(err).NotTo(HaveOccurred(), "MEMORY_SCALE")
+	return parsed
 }
 
 // cage is what the kernel enforces the memory limit of a process with.

@@ -1,4 +1,4 @@
-package metrics_test
+package process_test
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 //go:build timing
 
-package memory_test
+package process_test
 
 import (
 	"context"

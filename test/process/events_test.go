@@ -1,4 +1,4 @@
-package metrics_test
+package process_test
 
 import (
 	"context"
@@ -41,6 +41,7 @@ var _ = Describe("kubectl", func() {
 	}
 
 	It("shows why a lock that was not released is gone", func(ctx context.Context) {
+		startMeasured(ctx)
 		namespace := environment.Namespace(ctx, "events-")
 		environment.AllowWorkers(ctx, namespace)
 		token := tokenOf(ctx, namespace, fixture.Worker, audience)

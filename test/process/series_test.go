@@ -1,4 +1,4 @@
-package metrics_test
+package process_test
 
 import (
 	"context"
@@ -127,6 +127,8 @@ func usedLines(ctx context.Context) map[string]float64 {
 }
 
 var _ = Describe("The metrics of the operator", Ordered, func() {
+	BeforeAll(startMeasured)
+
 	It("have series of namespaces while these have locks, waiters and Jobs, and no more series after many of them", func(ctx context.Context) {
 		about := func(names []string) func(ctx context.Context) []string {
 			return func(ctx context.Context) []string {

@@ -1,4 +1,4 @@
-package audit_test
+package process_test
 
 import (
 	"context"
@@ -66,6 +66,7 @@ func (f *flood) goOn(ctx context.Context) {
 
 var _ = Describe("A burst of malformed creates", func() {
 	It("hides no forced release and no acquisition", func(ctx context.Context) {
+		startLoud(ctx)
 		namespace := environment.Namespace(ctx, "audit-")
 		locks := make([]*v1alpha1.Lock, acts)
 		for number := range locks {

@@ -1,4 +1,4 @@
-package audit_test
+package process_test
 
 import (
 	"bytes"
@@ -30,9 +30,6 @@ import (
 	"forrst.dev/lock-operator/test/support/testenv"
 )
 
-// audience is that of the façade.
-const audience = "lock-operator.forrst.dev"
-
 // bodyMarker is in the bodies of requests, and in nothing that the operator has to tell.
 const bodyMarker = "marker-of-a-body"
 
@@ -61,7 +58,7 @@ func account(ctx context.Context) (namespace, token string) {
 // send sends a request to the façade and returns the body of the answer, which must have the status.
 func send(ctx context.Context, status int, token, method, path, body string, headers ...string) string {
 	GinkgoHelper()
-	request, err := http.NewRequestWithContext(ctx, method, facade+path, strings.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, method, facadeURL+path, strings.NewReader(body))
 	Expect(err).NotTo(HaveOccurred())
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Authorization", "Bearer "+token)
@@ -95,6 +92,7 @@ func ownerOf(ctx context.Context, namespace, key string) string {
 
 var _ = Describe("The operator's process at the highest verbosity", func() {
 	It("tells no token and no body, through any door", func(ctx context.Context) {
+		startLoud(ctx)
 		namespace, token := account(ctx)
 		const invalid = "invalid-bearer-token-of-the-test"
 		secrets := []string{token, token[strings.LastIndex(token, ".")+1:], invalid, "owner-of-forrst", "owner-of-kubectl", "owner-of-mallory", "idempotency-key-of-the-test", bodyMarker}
