@@ -1,5 +1,5 @@
-// Package holders_test proves on a real API server that no lock outlives the object that it
-// is held for. The suite plays the kubelet: it drives Pods through their phases.
+// Package holders_test proves on a real API server that no lock outlives the object that it is held for, and that the operator
+// renews a lock for as long as its Lock stands, and no longer. The suite plays the kubelet: it drives Pods through their phases.
 package holders_test
 
 import (
@@ -33,13 +33,13 @@ const patience = 2 * time.Minute
 func TestHolders(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(patience)
-	RunSpecs(t, "Holders of locks")
+	RunSpecs(t, "Holders of locks, and renewals by the operator")
 }
 
 var (
 	environment *fixture.Cluster
-	// admin plays the rest of Kubernetes. The webhook checks the Locks of alice, not those of
-	// the operator.
+	// admin plays the rest of Kubernetes, and may force a release. The webhook checks the Locks of admin and alice, not those
+	// of the operator.
 	admin           client.WithWatch
 	alice, operator client.Client
 	aliceKubectl    *testenv.Kubectl

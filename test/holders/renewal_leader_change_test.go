@@ -1,14 +1,11 @@
-package renewal_test
+package holders_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -33,26 +30,6 @@ func renewedCount() (count int, ttl time.Duration) {
 	Expect(err).NotTo(HaveOccurred())
 	return count, 5 * time.Minute
 }
-
-// connection is that of a replica to the API server, which may be cut for good.
-type connection struct {
-	isCut atomic.Bool
-}
-
-func (c *connection) of(config *rest.Config) {
-	config.Wrap(func(base http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(request *http.Request) (*http.Response, error) {
-			if c.isCut.Load() {
-				return nil, errors.New("the connection is cut")
-			}
-			return base.RoundTrip(request)
-		})
-	})
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
 
 // renewals are what a watch shows of the locks of a namespace.
 type renewals struct {
@@ -131,13 +108,13 @@ func (r *renewals) all(title string, ttl time.Duration) {
 		r.latest.Sub(r.first), float64(count)/r.latest.Sub(r.first).Seconds(), r.least), ReportEntryVisibilityAlways)
 }
 
-var _ = Describe("A change of leader", func() {
+var _ = Describe("A change of the leader that renews", func() {
 	It("lets no lock lapse that the operator renews", func(ctx context.Context) {
-		var former connection
-		first, second := environment.MortalCandidate("renewals", former.of), environment.Candidate("renewals")
-		startOperator(ctx, first, former.of)
+		former := &cable{}
+		first, second := environment.MortalCandidate("renewals", former.connect), environment.Candidate("renewals")
+		startRenewing(ctx, first, former.connect)
 		Eventually(first.IsLeader).Should(BeTrue())
-		startOperator(ctx, second, func(*rest.Config) {})
+		startRenewing(ctx, second, func(*rest.Config) {})
 
 		count, ttl := renewedCount()
 		namespace := namespaceAllowing(ctx, "720h")
@@ -159,7 +136,7 @@ var _ = Describe("A change of leader", func() {
 		seen.all("by the first leader", ttl)
 
 		By("cutting the leader off, which then gives up nothing")
-		former.isCut.Store(true)
+		former.cut()
 		seen.round()
 		Eventually(second.IsLeader).Should(BeTrue())
 		seen.all("by the next leader", ttl)
