@@ -1,4 +1,4 @@
-package schema_test
+package admission_test
 
 import (
 	"context"
@@ -19,10 +19,11 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
+// What the schema of the Lock enforces by itself: the webhook leaves out what the operator writes.
 var _ = Describe("Creating a Lock", func() {
 	DescribeTable("is refused",
 		func(ctx context.Context, change func(spec map[string]any), message string) {
-			err := kubernetes.Create(ctx, raw(stamped("refused"), change))
+			err := operator.Client.Create(ctx, raw(stamped("refused"), change))
 			Expect(apierrors.IsInvalid(err)).To(BeTrue(), "got %v", err)
 			Expect(err).To(MatchError(ContainSubstring(message)))
 		},
@@ -82,10 +83,10 @@ var _ = Describe("Creating a Lock", func() {
 	DescribeTable("succeeds",
 		func(ctx context.Context, key string, change func(spec map[string]any)) {
 			lock := raw(stamped(key), change)
-			Expect(kubernetes.Create(ctx, lock)).To(Succeed())
-			DeferCleanup(kubernetes.Delete, lock)
+			Expect(operator.Client.Create(ctx, lock)).To(Succeed())
+			DeferCleanup(operator.Client.Delete, lock)
 			var typed v1alpha1.Lock
-			Expect(kubernetes.Get(ctx, client.ObjectKeyFromObject(lock), &typed)).To(Succeed())
+			Expect(operator.Client.Get(ctx, client.ObjectKeyFromObject(lock), &typed)).To(Succeed())
 			Expect(typed.Spec.Scope).NotTo(BeEmpty())
 		},
 		Entry("with a key of one byte", "a", unchanged),
@@ -105,12 +106,12 @@ var _ = Describe("Creating a Lock", func() {
 	DescribeTable("stores no time that the operator cannot read",
 		func(ctx context.Context, text string) {
 			lock := raw(stamped("odd-time"), set("expireTime", text))
-			if err := kubernetes.Create(ctx, lock); err != nil {
+			if err := operator.Client.Create(ctx, lock); err != nil {
 				Expect(apierrors.IsInvalid(err)).To(BeTrue(), "got %v", err)
 				return
 			}
-			DeferCleanup(kubernetes.Delete, lock)
-			Expect(kubernetes.List(ctx, &v1alpha1.LockList{})).To(Succeed())
+			DeferCleanup(operator.Client.Delete, lock)
+			Expect(operator.Client.List(ctx, &v1alpha1.LockList{})).To(Succeed())
 		},
 		Entry(nil, "2099-12-24T00:00:60Z"), Entry(nil, "2099-12-24t00:00:00z"), Entry(nil, "2099-12-24 00:00:00Z"),
 		Entry(nil, "2099-12-24T00:00:00.000-0700"), Entry(nil, "2099-12-24T00:00:00,5Z"), Entry(nil, "2099-12-24T24:00:00Z"),
@@ -121,12 +122,12 @@ var _ = Describe("Creating a Lock", func() {
 	DescribeTable("stores no ttl that the operator cannot read",
 		func(ctx context.Context, text string) {
 			lock := raw(stamped("odd-ttl"), set("ttl", text))
-			if err := kubernetes.Create(ctx, lock); err != nil {
+			if err := operator.Client.Create(ctx, lock); err != nil {
 				Expect(apierrors.IsInvalid(err)).To(BeTrue(), "got %v", err)
 				return
 			}
-			DeferCleanup(kubernetes.Delete, lock)
-			Expect(kubernetes.List(ctx, &v1alpha1.LockList{})).To(Succeed())
+			DeferCleanup(operator.Client.Delete, lock)
+			Expect(operator.Client.List(ctx, &v1alpha1.LockList{})).To(Succeed())
 		},
 		Entry(nil, "1d"), Entry(nil, "1"), Entry(nil, "1.5.5s"), Entry(nil, "PT5M"), Entry(nil, "5 m"), Entry(nil, "+5m"),
 		Entry(nil, "1\u00b5s"), Entry(nil, "0.00000000000000000000000000000000000001h"), Entry(nil, ".5h"), Entry(nil, "5m\n"),
@@ -142,15 +143,15 @@ var _ = Describe("Changing a Lock", func() {
 	BeforeEach(func(ctx context.Context) {
 		lock = stamped("changed")
 		lock.Spec.Scope, lock.Spec.Function = v1alpha1.ScopeFunction, "f"
-		Expect(kubernetes.Create(ctx, lock)).To(Succeed())
-		DeferCleanup(kubernetes.Delete, lock)
+		Expect(operator.Client.Create(ctx, lock)).To(Succeed())
+		DeferCleanup(operator.Client.Delete, lock)
 	})
 
 	regrant := func(spec map[string]any) { spec["acquireTime"] = "2099-01-01T00:00:00.000000Z" }
 
 	DescribeTable("is refused",
 		func(ctx context.Context, change func(spec map[string]any), message string) {
-			err := kubernetes.Update(ctx, raw(lock, change))
+			err := operator.Client.Update(ctx, raw(lock, change))
 			Expect(apierrors.IsInvalid(err)).To(BeTrue(), "got %v", err)
 			Expect(err).To(MatchError(ContainSubstring(message)))
 		},
@@ -172,36 +173,36 @@ var _ = Describe("Changing a Lock", func() {
 
 	It("keeps the fencing token of a grant once it is recorded", func(ctx context.Context) {
 		recorded := raw(lock, set("fencingToken", int64(7)))
-		Expect(kubernetes.Update(ctx, recorded)).To(Succeed())
+		Expect(operator.Client.Update(ctx, recorded)).To(Succeed())
 		for _, change := range []func(map[string]any){set("fencingToken", int64(6)), set("fencingToken", int64(8)), set("fencingToken", nil)} {
 			changed := recorded.DeepCopy()
 			change(specOf(changed))
-			Expect(kubernetes.Update(ctx, changed)).To(MatchError(Or(ContainSubstring("fencingToken never changes while a grant lasts"), ContainSubstring(stays))))
+			Expect(operator.Client.Update(ctx, changed)).To(MatchError(Or(ContainSubstring("fencingToken never changes while a grant lasts"), ContainSubstring(stays))))
 		}
 	})
 
 	// While replicas are upgraded, an earlier webhook does not know the field, and does not judge it.
 	It("lets only a new grant set the UID of the holder, and any write drop it", func(ctx context.Context) {
 		refused := MatchError(ContainSubstring(stays))
-		Expect(kubernetes.Update(ctx, raw(lock, set("holderUID", "1")))).To(refused)
+		Expect(operator.Client.Update(ctx, raw(lock, set("holderUID", "1")))).To(refused)
 		next := raw(lock, func(spec map[string]any) { regrant(spec); spec["holderUID"] = "1" })
 		specOf(next)["renewTime"] = "2099-01-01T00:00:00.000000Z"
 		specOf(next)["expireTime"] = "2099-01-01T00:00:01.000000Z"
-		Expect(kubernetes.Update(ctx, next)).To(Succeed())
+		Expect(operator.Client.Update(ctx, next)).To(Succeed())
 		forged := next.DeepCopy()
 		specOf(forged)["holderUID"] = "2"
-		Expect(kubernetes.Update(ctx, forged)).To(refused)
+		Expect(operator.Client.Update(ctx, forged)).To(refused)
 		delete(specOf(next), "holderUID")
-		Expect(kubernetes.Update(ctx, next)).To(Succeed())
+		Expect(operator.Client.Update(ctx, next)).To(Succeed())
 		specOf(next)["holderUID"] = "1"
-		Expect(kubernetes.Update(ctx, next)).To(refused)
+		Expect(operator.Client.Update(ctx, next)).To(refused)
 	})
 
 	It("allows a new grant to another owner", func(ctx context.Context) {
 		next := raw(lock, func(spec map[string]any) { regrant(spec); spec["owner"] = "token-b" })
 		specOf(next)["renewTime"] = "2099-01-01T00:00:00.000000Z"
 		specOf(next)["expireTime"] = "2099-01-01T00:00:01.000000Z"
-		Expect(kubernetes.Update(ctx, next)).To(Succeed())
+		Expect(operator.Client.Update(ctx, next)).To(Succeed())
 	})
 })
 
@@ -214,27 +215,27 @@ var _ = Describe("A Lock under a key that an earlier schema allowed", func() {
 		lock = stamped(key)
 		lock.Spec.Scope, lock.Spec.Function = v1alpha1.ScopeFunction, function
 		lock.Name = lock.Spec.FullKey().ObjectName()
-		Eventually(kubernetes.Create).WithArguments(ctx, lock).Should(Succeed())
+		Eventually(operator.Client.Create).WithArguments(ctx, lock).Should(Succeed())
 		restore(ctx)
 		Eventually(func(ctx context.Context) error {
-			return kubernetes.Create(ctx, stamped("\u200b"), client.DryRunAll)
+			return operator.Client.Create(ctx, stamped("\u200b"), client.DryRunAll)
 		}).WithContext(ctx).Should(MatchError(ContainSubstring("spec.key in body should match")))
 	})
 
 	It("is renewed, handed on, marked and deleted", func(ctx context.Context) {
 		later := v1alpha1.NewTimestamp(time.Now().Add(time.Hour))
 		lock.Spec.RenewTime, lock.Spec.ExpireTime = &later, new(v1alpha1.NewTimestamp(later.Add(time.Hour)))
-		Expect(kubernetes.Update(ctx, lock)).To(Succeed())
+		Expect(operator.Client.Update(ctx, lock)).To(Succeed())
 		lock.Spec.Owner, lock.Spec.AcquireTime = "token-b", &later
-		Expect(kubernetes.Update(ctx, lock)).To(Succeed())
+		Expect(operator.Client.Update(ctx, lock)).To(Succeed())
 		before := lock.DeepCopy()
 		lock.Labels, lock.Finalizers = map[string]string{"team": "shop"}, []string{"example.com/keep"}
-		Expect(kubernetes.Patch(ctx, lock, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))).To(Succeed())
-		Expect(kubernetes.Delete(ctx, lock)).To(Succeed())
-		Expect(kubernetes.Get(ctx, client.ObjectKeyFromObject(lock), lock)).To(Succeed())
+		Expect(operator.Client.Patch(ctx, lock, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))).To(Succeed())
+		Expect(operator.Client.Delete(ctx, lock)).To(Succeed())
+		Expect(operator.Client.Get(ctx, client.ObjectKeyFromObject(lock), lock)).To(Succeed())
 		lock.Finalizers = nil
-		Expect(kubernetes.Update(ctx, lock)).To(Succeed())
-		Expect(apierrors.IsNotFound(kubernetes.Get(ctx, client.ObjectKeyFromObject(lock), lock))).To(BeTrue())
+		Expect(operator.Client.Update(ctx, lock)).To(Succeed())
+		Expect(apierrors.IsNotFound(operator.Client.Get(ctx, client.ObjectKeyFromObject(lock), lock))).To(BeTrue())
 	})
 })
 
@@ -250,10 +251,10 @@ func dropPatterns(ctx context.Context, names ...string) (restore func(context.Co
 		}
 		text, err := json.Marshal(operations)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(kubernetes.Patch(ctx, definition(), client.RawPatch(types.JSONPatchType, text))).To(Succeed())
+		Expect(root.Client.Patch(ctx, definition(), client.RawPatch(types.JSONPatchType, text))).To(Succeed())
 	}
 	installed, patterns := definition(), map[string]string{}
-	Expect(kubernetes.Get(ctx, client.ObjectKeyFromObject(installed), installed)).To(Succeed())
+	Expect(root.Client.Get(ctx, client.ObjectKeyFromObject(installed), installed)).To(Succeed())
 	versions, _, err := unstructured.NestedSlice(installed.Object, "spec", "versions")
 	Expect(err).NotTo(HaveOccurred())
 	for _, name := range names {
@@ -281,13 +282,13 @@ func definition() *unstructured.Unstructured {
 var _ = Describe("Looking at Locks", func() {
 	It("selects by key, owner, scope and holder", func(ctx context.Context) {
 		lock := stamped("selected:one")
-		Expect(kubernetes.Create(ctx, lock)).To(Succeed())
-		DeferCleanup(kubernetes.Delete, lock)
+		Expect(operator.Client.Create(ctx, lock)).To(Succeed())
+		DeferCleanup(operator.Client.Delete, lock)
 		for field, value := range map[string]string{"spec.key": "selected:one", "spec.owner": "token-a", "spec.scope": "Global", "spec.holder": "alice"} {
 			var found, other v1alpha1.LockList
-			Expect(kubernetes.List(ctx, &found, client.InNamespace("default"), client.MatchingFields{field: value})).To(Succeed())
+			Expect(operator.Client.List(ctx, &found, client.InNamespace("default"), client.MatchingFields{field: value})).To(Succeed())
 			Expect(found.Items).To(HaveLen(1), field)
-			Expect(kubernetes.List(ctx, &other, client.MatchingFields{field: "another"})).To(Succeed())
+			Expect(operator.Client.List(ctx, &other, client.MatchingFields{field: "another"})).To(Succeed())
 			Expect(other.Items).To(BeEmpty(), field)
 		}
 	})
@@ -296,17 +297,17 @@ var _ = Describe("Looking at Locks", func() {
 		var last int64
 		for range 3 {
 			lock := stamped("fenced")
-			Expect(kubernetes.Create(ctx, lock)).To(Succeed())
+			Expect(operator.Client.Create(ctx, lock)).To(Succeed())
 			token, err := lock.FencingToken()
 			Expect(err).NotTo(HaveOccurred())
 			Expect(token).To(BeNumerically(">", last))
 			last = token
-			Expect(kubernetes.Delete(ctx, lock)).To(Succeed())
+			Expect(operator.Client.Delete(ctx, lock)).To(Succeed())
 		}
 	})
 
 	It("explains ttl with unit, bounds, what unset means and whether it may change", func(ctx context.Context) {
-		kubectl := environment.Admin.Kubectl
+		kubectl := root.Kubectl
 		var text string
 		// The aggregated OpenAPI document follows the CRD with a delay.
 		Eventually(func(ctx context.Context) error {
@@ -347,5 +348,18 @@ func set(field string, value any) func(map[string]any) {
 			return
 		}
 		spec[field] = value
+	}
+}
+
+// stamped returns a lock as the operator writes it.
+func stamped(key string) *v1alpha1.Lock {
+	now := v1alpha1.NewTimestamp(time.Now())
+	expire := v1alpha1.NewTimestamp(now.Add(time.Minute))
+	return &v1alpha1.Lock{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: v1alpha1.FullKeyOf(key).ObjectName()},
+		Spec: v1alpha1.LockSpec{
+			Key: key, Scope: v1alpha1.ScopeGlobal, Owner: "token-a", Holder: "alice", TTL: &v1alpha1.Duration{Duration: time.Minute},
+			AcquireTime: &now, RenewTime: &now, ExpireTime: &expire,
+		},
 	}
 }
