@@ -23,7 +23,6 @@ func TestOutage(t *testing.T) {
 	RunSpecs(t, "Outage")
 }
 
-// environment is that of the specs whose API server stays.
 var environment *fixture.Cluster
 
 var _ = BeforeSuite(func(ctx context.Context) { environment = fixture.Start(ctx) })
@@ -31,20 +30,33 @@ var _ = BeforeSuite(func(ctx context.Context) { environment = fixture.Start(ctx)
 // patience has room for a slow machine.
 const patience = 2 * time.Minute
 
-var _ = Describe("While the API server is gone", Ordered, func() {
-	var environment *fixture.Cluster
-	BeforeAll(func(ctx context.Context) { environment = fixture.Start(ctx) })
+// stop stops the API server until the end of the spec at the latest.
+func stop() (start func()) {
+	GinkgoHelper()
+	Expect(environment.APIServer().Stop()).To(Succeed())
+	isStopped := true
+	start = func() {
+		GinkgoHelper()
+		if isStopped {
+			isStopped = false
+			Expect(environment.APIServer().Start()).To(Succeed())
+		}
+	}
+	DeferCleanup(start)
+	return start
+}
 
+var _ = Describe("While the API server is gone", func() {
 	It("a façade answers UNAVAILABLE, carries out what it accepted, and serves again when it is back", func(ctx context.Context) {
-		url := environment.StartFacade(ctx, "default")
+		url := environment.StartFacade(ctx, environment.Namespace(ctx, "gone-"))
 		ask := func(body string) string {
 			GinkgoHelper()
 			return post(ctx, url, body)
 		}
 		hold(ctx, url)
-		Expect(environment.APIServer().Stop()).To(Succeed())
+		start := stop()
 		askInVain(ctx, url)
-		Expect(environment.APIServer().Start()).To(Succeed())
+		start()
 		Eventually(ask).WithArguments(call("status", `{"key":"released"}`)).WithTimeout(patience).Should(ContainSubstring(`"locked":false`))
 		Expect(ask(call("status", `{"key":"tried"}`))).To(ContainSubstring(`"locked":false`))
 		Expect(ask(call("status", `{"key":"kept"}`))).To(And(ContainSubstring(`"locked":true`), ContainSubstring(`"owner":"job-17"`)))
@@ -54,14 +66,14 @@ var _ = Describe("While the API server is gone", Ordered, func() {
 
 	It("an operator that starts does not end, and becomes ready when it is there", func(ctx context.Context) {
 		identity := environment.Operator().Kubectl
-		Expect(environment.APIServer().Stop()).To(Succeed())
+		start := stop()
 		facade, isFacadeReady := fixture.LaunchOperator(ctx, identity, "--components=facade",
 			"--facade-auth=none", "--facade-bind-address="+fixture.FreeAddress(ctx))
 		whole, isWholeReady := fixture.LaunchOperator(ctx, identity, "--components=facade,controller",
 			"--facade-auth=none", "--facade-bind-address="+fixture.FreeAddress(ctx))
 		Consistently(facade.ExitCode).WithTimeout(5 * time.Second).Should(Equal(-1))
 		Expect(whole.ExitCode()).To(Equal(-1))
-		Expect(environment.APIServer().Start()).To(Succeed())
+		start()
 		for _, isReady := range []func(context.Context) (int, error){isFacadeReady, isWholeReady} {
 			Eventually(isReady).WithContext(ctx).WithTimeout(patience).Should(Equal(http.StatusOK))
 		}
