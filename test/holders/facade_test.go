@@ -70,8 +70,6 @@ var _ = Describe("A caller of the façade", func() {
 	},
 		Entry("is deleted", func(ctx context.Context, pod *corev1.Pod) { remove(ctx, pod) }),
 		Entry("fails", func(ctx context.Context, pod *corev1.Pod) { setPhase(ctx, pod, corev1.PodFailed, "") }),
-		Entry("is evicted", func(ctx context.Context, pod *corev1.Pod) { setPhase(ctx, pod, corev1.PodFailed, "Evicted") }),
-		Entry("succeeds", func(ctx context.Context, pod *corev1.Pod) { setPhase(ctx, pod, corev1.PodSucceeded, "") }),
 	)
 
 	It("may name the object, by the SDK, and be refused", func(ctx context.Context) {
