@@ -86,16 +86,6 @@ var _ = Describe("The audit of direct writes", func() {
 		Expect(records.Of("audited")[3].HeldSeconds).To(HaveValue(And(BeNumerically(">", 0), BeNumerically("<", time.Hour.Seconds()))))
 	})
 
-	It("has an end and a beginning for a take-over", func(ctx context.Context) {
-		lapsed := expired(ctx, "audited-take-over")
-		Expect(update(ctx, bob, lapsed, func() { lapsed.Spec.Owner = "token-b" })).To(Succeed())
-		Expect(tell(lapsed.Name)()).To(Equal([]string{"Granted alice", "Expired Replaced bob", "TakenOver bob"}))
-		ended := records.Of(lapsed.Name)[1]
-		Expect(ended.HeldSeconds).To(HaveValue(BeNumerically("~", 0.2, 0.001)))
-		Expect(ended.Holder).To(Equal("alice"))
-		Expect(records.Of(lapsed.Name)[2].AcquireTime.String()).To(Equal(lapsed.Spec.AcquireTime.String()))
-	})
-
 	It("has an end and a beginning for a create in place of an expired lock", func(ctx context.Context) {
 		expired(ctx, "audited-again")
 		// While the cache does not know the expired lock, etcd refuses.
@@ -103,14 +93,6 @@ var _ = Describe("The audit of direct writes", func() {
 		told := tell("audited-again")()
 		Expect(told[0]).To(Equal("Granted alice"))
 		Expect(told[len(told)-2:]).To(Equal([]string{"Expired Reaped", "Granted bob"}))
-	})
-
-	It("has an end and a beginning for a hand-off", func(ctx context.Context) {
-		handed := created(ctx, alice, manifest("audited-hand-off"))
-		handed.Spec.Owner = "token-b"
-		handed.Annotations = map[string]string{v1alpha1.RequestAnnotation: v1alpha1.RequestHandOff}
-		Expect(alice.Update(ctx, handed)).To(Succeed())
-		Expect(tell(handed.Name)()).To(Equal([]string{"Granted alice", "Released PassedOn alice", "HandedOn alice"}))
 	})
 
 	It("has one record for each refusal", func(ctx context.Context) {
@@ -161,15 +143,6 @@ var _ = Describe("The audit of direct writes", func() {
 		Expect(grants).To(HaveEach(HaveField("Admitted", true)), "the others were not stored")
 	})
 
-	It("has no record of a dry run", func(ctx context.Context) {
-		Expect(alice.Create(ctx, manifest("audited-dry"), client.DryRunAll)).To(Succeed())
-		Expect(alice.Create(ctx, manifest("audited-dry", ttl(48*time.Hour)), client.DryRunAll)).NotTo(Succeed())
-		live := created(ctx, alice, manifest("audited-dry"))
-		Expect(alice.Delete(ctx, live, client.DryRunAll)).To(Succeed())
-		Expect(alice.Delete(ctx, live)).To(Succeed())
-		Expect(tell("audited-dry")()).To(Equal([]string{"Granted alice", "Released ByOwner alice"}))
-	})
-
 	It("names the user and the reason of a forced release", func(ctx context.Context) {
 		admin := administrator()
 		live := created(ctx, alice, manifest("audited-force"))
@@ -185,13 +158,6 @@ var _ = Describe("The audit of direct writes", func() {
 			And(by, HaveField("DryRun", true), HaveField("HeldSeconds", BeNil())),
 			And(by, HaveField("DryRun", false), HaveField("HeldSeconds", Not(BeNil()))),
 		))
-	})
-
-	It("says that a deleted lock had expired", func(ctx context.Context) {
-		lapsed := expired(ctx, "audited-expired")
-		Expect(alice.Delete(ctx, lapsed)).To(Succeed())
-		Expect(tell(lapsed.Name)()).To(Equal([]string{"Granted alice", "Expired Reaped alice"}))
-		Expect(records.Of(lapsed.Name)[1].HeldSeconds).To(HaveValue(BeNumerically("~", 0.2, 0.001)))
 	})
 
 	It("says when Kubernetes deleted a lock", func(ctx context.Context) {

@@ -36,7 +36,6 @@ var (
 	alice, bob, operator client.Client
 	aliceKubectl         *testenv.Kubectl
 	bobKubectl           *testenv.Kubectl
-	admissionServer      *fixture.Admission
 )
 
 var _ = BeforeSuite(func(ctx context.Context) {
@@ -44,7 +43,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	alice, aliceKubectl = user("alice", testenv.TestersGroup)
 	bob, bobKubectl = user("bob", testenv.TestersGroup)
 	operator, _ = user(testenv.OperatorUser)
-	admissionServer = environment.StartAdmission(ctx, func(manager ctrl.Manager) { register(ctx, manager) })
+	environment.StartAdmission(ctx, func(manager ctrl.Manager) { register(ctx, manager) })
 	awaitDeletionAudit(ctx)
 })
 

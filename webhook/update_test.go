@@ -7,49 +7,12 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
 var _ = Describe("Changing a Lock", func() {
-	It("records the token before a label moves the resourceVersion", func(ctx context.Context) {
-		lock := created(ctx, alice, manifest("labelled"))
-		granted, err := lock.FencingToken()
-		Expect(err).NotTo(HaveOccurred())
-		for range 3 {
-			_, err := bobKubectl.Run(ctx, "", "label", "lock", "labelled", "--overwrite", "at="+time.Now().Format("150405.000000"))
-			Expect(err).NotTo(HaveOccurred())
-			Expect(alice.Get(ctx, client.ObjectKeyFromObject(lock), lock)).To(Succeed())
-			Expect(lock.FencingToken()).To(Equal(granted))
-		}
-		Expect(lock.Spec.FencingToken).To(HaveValue(Equal(granted)))
-	})
-
-	It("records the token before the same ttl is written in other words", func(ctx context.Context) {
-		lock := created(ctx, alice, manifest("respelt"))
-		granted, err := lock.FencingToken()
-		Expect(err).NotTo(HaveOccurred())
-		for _, text := range []string{"60m", "3600s"} {
-			_, err := bobKubectl.Run(ctx, "", "patch", "lock", "respelt", "--type=merge", "-p", `{"spec":{"ttl":"`+text+`"}}`)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(alice.Get(ctx, client.ObjectKeyFromObject(lock), lock)).To(Succeed())
-			Expect(lock.FencingToken()).To(Equal(granted))
-		}
-	})
-
-	It("refuses an object that was read long ago as a conflict, not as forged", func(ctx context.Context) {
-		lock := created(ctx, alice, manifest("stale"))
-		old := lock.DeepCopy()
-		ttl(2 * time.Hour)(lock)
-		Expect(alice.Update(ctx, lock)).To(Succeed())
-		old.Labels = map[string]string{"a": "b"}
-		err := alice.Update(ctx, old)
-		Expect(apierrors.IsConflict(err)).To(BeTrue(), "got %v", err)
-	})
-
 	It("lets every user change labels that the holder has applied", func(ctx context.Context) {
 		labelled := strings.Replace(lockYAML("labels", "owner: gitops"), "metadata:\n", "metadata:\n  labels: {team: a}\n", 1)
 		_, err := aliceKubectl.Run(ctx, labelled, "apply", "--server-side", "-f", "-")
@@ -122,51 +85,6 @@ var _ = Describe("Changing a Lock", func() {
 		_, err := bobKubectl.Run(ctx, "", "patch", "lock", "planted", "--type=merge", "-p", planted)
 		Expect(err).To(MatchError(ContainSubstring(`is held by "alice" until ` + lock.Spec.ExpireTime.String())))
 	})
-
-	It("renews when the holder changes ttl", func(ctx context.Context) {
-		lock := created(ctx, alice, manifest("renewed"))
-		before := lock.DeepCopy()
-		ttl(2 * time.Hour)(lock)
-		Expect(alice.Update(ctx, lock)).To(Succeed())
-		Expect(lock.Spec.AcquireTime.Time).To(BeTemporally("==", before.Spec.AcquireTime.Time))
-		Expect(lock.Spec.RenewTime.Time).To(BeTemporally(">", before.Spec.RenewTime.Time))
-		Expect(lock.Spec.ExpireTime.Time).To(BeTemporally("==", lock.Spec.RenewTime.Add(2*time.Hour)))
-	})
-
-	DescribeTable("refuses",
-		func(ctx context.Context, as func() client.Client, change func(*v1alpha1.Lock), is func(error) bool, message string) {
-			lock := created(ctx, alice, manifest("guarded"))
-			change(lock)
-			err := as().Update(ctx, lock)
-			Expect(is(err)).To(BeTrue(), "got %v", err)
-			Expect(err).To(MatchError(ContainSubstring(message)))
-		},
-		Entry("a ttl by another user", asBob, ttl(2*time.Hour), isRefusedAsHeld, `is held by "alice" until`),
-		Entry("an owner by another user", asBob, func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }, isRefusedAsHeld, `is held by "alice" until`),
-		Entry("a new owner by the holder", asAlice, func(l *v1alpha1.Lock) { l.Spec.Owner = "token-b" }, isRefusedAsHeld, "it is yours under another owner token"),
-		Entry("a foreign holder", asBob, func(l *v1alpha1.Lock) { l.Spec.Holder = "bob" }, apierrors.IsBadRequest, "spec.holder"),
-		Entry("an earlier renewTime", asAlice, func(l *v1alpha1.Lock) { *l.Spec.RenewTime = v1alpha1.NewTimestamp(time.Now().Add(-time.Hour)) }, apierrors.IsBadRequest, "spec.renewTime"),
-		Entry("another token", asAlice, func(l *v1alpha1.Lock) { l.Spec.FencingToken = new(int64(1)) }, apierrors.IsBadRequest, "spec.fencingToken"),
-		Entry("another key", asAlice, func(l *v1alpha1.Lock) { l.Spec.Key = "other" }, apierrors.IsBadRequest, "spec.key: Forbidden: cannot change"),
-		Entry("another scope", asAlice, func(l *v1alpha1.Lock) { l.Spec.Scope, l.Spec.Function = v1alpha1.ScopeFunction, "f" }, apierrors.IsBadRequest, "spec.scope: Forbidden: cannot change"),
-		Entry("a finalizer", asAlice, func(l *v1alpha1.Lock) { l.Finalizers = []string{"example.com/keep"} }, apierrors.IsBadRequest, "metadata.finalizers"),
-		Entry("an owner reference by another user", asBob, func(l *v1alpha1.Lock) {
-			l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "gone", UID: "gone"}}
-		}, apierrors.IsBadRequest, "metadata.ownerReferences"),
-		Entry("a ttl over the maximum", asAlice, ttl(25*time.Hour), apierrors.IsBadRequest, "at most 24h"),
-	)
-
-	It("gives an expired lock to the user who changes its owner", func(ctx context.Context) {
-		lock := expired(ctx, "taken-over")
-		before, err := lock.FencingToken()
-		Expect(err).NotTo(HaveOccurred())
-		lock.Spec.Owner, lock.Spec.TTL = "token-b", &v1alpha1.Duration{Duration: time.Hour}
-		Expect(bob.Update(ctx, lock)).To(Succeed())
-		Expect(lock.Spec.Holder).To(Equal("bob"))
-		Expect(lock.Spec.FencingToken).To(BeNil())
-		Expect(lock.FencingToken()).To(BeNumerically(">", before))
-		Expect(lock.Spec.ExpireTime.Time).To(BeTemporally(">", time.Now()))
-	})
 })
 
 var _ = Describe("The operator", func() {
@@ -175,29 +93,3 @@ var _ = Describe("The operator", func() {
 		Expect(err).To(MatchError(ContainSubstring("are not stamped")), "the webhook would have stamped it")
 	})
 })
-
-// This spec stops the webhook of the other specs, so it runs alone.
-var _ = Describe("With the webhook down", Serial, func() {
-	It("direct writes fail closed, and the schema still guards identity", func(ctx context.Context) {
-		lock := created(ctx, alice, manifest("away"))
-		admissionServer.Stop()
-		DeferCleanup(func(ctx context.Context) {
-			admissionServer.Start(ctx)
-			awaitDeletionAudit(ctx)
-		})
-
-		Expect(alice.Create(ctx, manifest("closed"))).To(MatchError(ContainSubstring("failed calling webhook")))
-		lock.Spec.Key = "other"
-		Expect(operator.Update(ctx, lock)).To(MatchError(ContainSubstring("key is immutable")))
-		Expect(operator.Delete(ctx, lock)).To(Succeed())
-	})
-})
-
-func asAlice() client.Client { return alice }
-func asBob() client.Client   { return bob }
-
-// isRefusedAsHeld distinguishes the refusal from a conflict, which clients repeat, and from a
-// missing right.
-func isRefusedAsHeld(err error) bool {
-	return apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, v1alpha1.CauseTypeHeld)
-}

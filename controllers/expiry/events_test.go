@@ -30,13 +30,6 @@ func eventsOn(lock *v1alpha1.Lock) func(context.Context) ([]string, error) {
 }
 
 var _ = Describe("The Events of a lock that expires", func() {
-	It("say that it was deleted", func(ctx context.Context) {
-		startReaper(ctx, 0, nil)
-		lock := held(ctx, "expired-event", time.Second)
-		Eventually(eventsOn(lock)).WithContext(ctx).Should(ConsistOf(
-			HavePrefix(lockevents.ReasonExpired + `: lock:expired-event, held by "alice", expired at `)))
-	})
-
 	It("say who has taken it over, and nothing of renewals and hand-offs", func(ctx context.Context) {
 		startReaper(ctx, time.Hour, nil)
 		lock := held(ctx, "taken-over-event", time.Minute)

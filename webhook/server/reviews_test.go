@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"forrst.dev/lock-operator/webhook/server"
@@ -78,48 +77,6 @@ func (h *holding) releaseAll() { h.once.Do(func() { close(h.released) }) }
 func (h *holding) handle(http.ResponseWriter, *http.Request) {
 	h.begun <- struct{}{}
 	<-h.released
-}
-
-func TestMemoryIsSharedBetweenNetworks(t *testing.T) {
-	// One review takes 12 KiB; there is room for four of them, two of each network.
-	body := "{" + strings.Repeat("x", 1<<10-2) // Its bracket is a value.
-	h := newHolding()
-	w := start(t, server.Options{MaxMemory: 48 << 10}, h.handle)
-	var group errgroup.Group
-	hold := func(network int) {
-		group.Go(func() error {
-			_, _, err := w.post(w.client(network), strings.NewReader(body))
-			return err
-		})
-		<-h.begun
-	}
-	expectRefusal := func(network int) {
-		t.Helper()
-		code, refusal, err := w.post(w.client(network), strings.NewReader(body))
-		if err != nil || code != http.StatusServiceUnavailable || refusal.Kind != "Status" || refusal.Reason != metav1.StatusReasonServiceUnavailable || !strings.Contains(refusal.Message, "try again") {
-			t.Errorf("status %d, %+v, %v", code, refusal, err)
-		}
-	}
-	hold(1)
-	hold(1)
-	expectRefusal(1)
-	hold(2)
-	hold(2)
-	expectRefusal(3)
-	if got := w.refused("memory"); got != 2 {
-		t.Errorf("%v refusals are counted", got)
-	}
-	for range 4 {
-		h.released <- struct{}{}
-	}
-	if err := group.Wait(); err != nil {
-		t.Error(err)
-	}
-	hold(1)
-	h.released <- struct{}{}
-	if err := group.Wait(); err != nil {
-		t.Error(err)
-	}
 }
 
 // The memory in use while many clients send bodies as large as they may at once. The handler copies its
