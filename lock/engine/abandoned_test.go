@@ -199,30 +199,6 @@ func TestTakeOverOfALockThatIsReapedMeanwhile(t *testing.T) {
 	})
 }
 
-// The delete happens, and another caller acquires before the engine reads again.
-func TestReleaseWhoseAnswerIsLostToTheNextHolder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine, next := start(t, etcd), start(t, etcd)
-		mustAcquire(t, engine, "a", time.Hour)
-		etcd.inject(faults{after: func(verb string) error {
-			if verb != "delete" {
-				return nil
-			}
-			etcd.inject(faults{})
-			mustAcquire(t, next, "b", time.Hour)
-			return errLostAnswer
-		}})
-		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
-			t.Errorf("got %v, want the release to be found done", err)
-		}
-		passOrphanWindow()
-		if owner := etcd.owner(name); owner != "b" {
-			t.Errorf("held by %q, want the next holder", owner)
-		}
-	})
-}
-
 // The engine stops while the create of a caller that has left is under way.
 func TestStoppingEngineEndsGrantsOfCallersThatHaveLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

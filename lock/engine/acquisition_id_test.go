@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
@@ -35,24 +34,6 @@ func TestAnotherGrantOfTheSameOwnerIsNotOurs(t *testing.T) {
 		pass(20 * time.Second)
 		if owner := etcd.owner(name); owner != "shared" {
 			t.Error("the grant of the other program was ended")
-		}
-	})
-}
-
-func TestAdmittedWritesAreSentWithoutStamps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine := startWith(t, engine.Options{Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(), IsAdmitted: true})
-		// Without admission it is not stamped, so it is stored as a lock that has expired.
-		if _, err := engine.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrUnavailable) {
-			t.Fatal(err)
-		}
-		sent := etcd.sent()
-		if sent.Spec.Holder != "" || sent.Spec.AcquireTime != nil || sent.Spec.RenewTime != nil || sent.Spec.ExpireTime != nil {
-			t.Errorf("sent %+v, which admission refuses as forged", sent.Spec)
-		}
-		if sent.Annotations[v1alpha1.AcquisitionAnnotation] == "" {
-			t.Error("sent without an id to know the grant by")
 		}
 	})
 }

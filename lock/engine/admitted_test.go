@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -95,27 +94,6 @@ func refusedAsHeld(name string, err error) error {
 	return status
 }
 
-func TestAnAdmittedLateWriteIsCleanedUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		behind := newAdmitting()
-		engine := startAdmitted(t, behind)
-		behind.inject(outage("create"))
-		request := by("a")
-		request.TTL = time.Hour
-		if _, err := engine.Acquire(t.Context(), "default", request); !errors.Is(err, lock.ErrUnavailable) {
-			t.Fatalf("got %v, want ErrUnavailable", err)
-		}
-		late := behind.sent()
-		behind.inject(faults{})
-		pass(2 * time.Second)
-		if _, err := behind.etcd.Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		passOrphanWindow()
-		behind.mustBeFree(t)
-	})
-}
-
 // A program that comes back after a crash may use the owner token that it used before.
 func TestAnAdmittedTakeOverUnderTheSameOwnerToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -150,30 +128,5 @@ func TestAnAdmittedHandOffUnderTheSameOwnerToken(t *testing.T) {
 			t.Errorf("token %d after %d, error %v", got.token, before, got.err)
 		}
 		release(t, engine, "a")
-	})
-}
-
-// A mistake in the waiter's request must not fail the release.
-func TestARefusedHandOffIsARelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		behind := newAdmitting()
-		behind.limits.MaxTTL = time.Hour
-		engine := startAdmitted(t, behind)
-		acquire(t, engine, by("a"))
-		answers := make(chan answer, 2)
-		tooLong := waiting("b", time.Hour)
-		tooLong.TTL = 2 * time.Hour
-		queueUp(t.Context(), t, engine, tooLong, answers)
-		queueUp(t.Context(), t, engine, waiting("c", time.Hour), answers)
-		release(t, engine, "a")
-		got := map[string]error{}
-		for range 2 {
-			answer := <-answers
-			got[answer.owner] = answer.err
-		}
-		if !errors.Is(got["b"], lock.ErrInvalid) || got["c"] != nil {
-			t.Errorf("b got %v, want ErrInvalid; c got %v, want the lock", got["b"], got["c"])
-		}
-		release(t, engine, "c")
 	})
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
@@ -168,23 +167,6 @@ func TestReleaseAfterTheObjectWasEdited(t *testing.T) {
 	})
 }
 
-func TestReleaseThroughAnotherReplica(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		first, second := start(t, etcd), start(t, etcd)
-		acquire(t, first, by("a"))
-		if err := second.Release(t.Context(), "default", key, lock.Proof{Owner: "b"}); !errors.Is(err, lock.ErrOwnerMismatch) {
-			t.Errorf("another owner: got %v, want ErrOwnerMismatch", err)
-		}
-		release(t, second, "a")
-		// The first replica still remembers the grant; its delete must hit nothing else.
-		acquire(t, second, by("a"))
-		if err := first.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
-			t.Errorf("release of a later grant of the same owner: %v", err)
-		}
-	})
-}
-
 func TestReleaseOfAnExpiredLock(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *etcd, engine *engine.Engine) {
 		acquire(t, engine, by("a"))
@@ -194,21 +176,6 @@ func TestReleaseOfAnExpiredLock(t *testing.T) {
 		}
 		if _, err := engine.Get(t.Context(), "default", key); !errors.Is(err, lock.ErrNotHeld) {
 			t.Errorf("get returns %v, want ErrNotHeld", err)
-		}
-	})
-}
-
-func TestForceRelease(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *etcd, engine *engine.Engine) {
-		if err := engine.ForceRelease(t.Context(), "default", key, "stuck"); !errors.Is(err, lock.ErrNotHeld) {
-			t.Errorf("of nothing: got %v, want ErrNotHeld", err)
-		}
-		acquire(t, engine, by("a"))
-		if err := engine.ForceRelease(t.Context(), "default", key, "stuck"); err != nil {
-			t.Fatal(err)
-		}
-		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrNotHeld) {
-			t.Errorf("release afterwards: got %v, want ErrNotHeld", err)
 		}
 	})
 }
@@ -326,33 +293,4 @@ func TestAcquireInANamespaceThatDoesNotExist(t *testing.T) {
 			t.Errorf("got %v, want ErrInvalid", err)
 		}
 	})
-}
-
-func TestGrantsForgetExpiredLocks(t *testing.T) {
-	// A clock that stands still keeps every grant alive; one step lets all expire.
-	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
-	etcd := newEtcd()
-	engine, err := engine.New(engine.Options{Objects: etcd.locks, Informer: etcd, Limits: rules.DefaultLimits(), Clock: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer func() {
-		// An engine that ends has no goroutine left.
-		cancel()
-		if err := engine.Start(ctx); err != nil {
-			t.Error(err)
-		}
-	}()
-	request := by("a")
-	for index := range 5000 {
-		request.Key = time.Duration(index).String()
-		acquire(t, engine, request)
-		if index == 2500 {
-			clock.Step(time.Minute)
-		}
-	}
-	if known := engine.KnownGrants(); known > 4096 {
-		t.Errorf("%d grants are remembered although half of them expired", known)
-	}
 }

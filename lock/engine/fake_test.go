@@ -418,22 +418,6 @@ func (a answering) Get(ctx context.Context, name string, options metav1.GetOptio
 	return a.Objects.Get(ctx, name, options)
 }
 
-func mustHold(t *testing.T, client *lock.Client) *lock.Held {
-	t.Helper()
-	held, err := client.Acquire(t.Context(), "billing:report")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return held
-}
-
-func mustRelease(t *testing.T, held *lock.Held) {
-	t.Helper()
-	if err := held.Release(context.WithoutCancel(t.Context())); err != nil {
-		t.Error(err)
-	}
-}
-
 // bubble runs a test with an engine in a bubble of its own.
 func bubble(t *testing.T, run func(*testing.T, *etcd, *engine.Engine)) {
 	t.Helper()

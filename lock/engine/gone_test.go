@@ -98,32 +98,6 @@ func TestADeleteThatFindsNothingTellsThoseWhoHaveCome(t *testing.T) {
 	})
 }
 
-// No one waits, and the engine must not go by its grant any more.
-func TestAGrantThatIsFoundGoneIsForgotten(t *testing.T) {
-	for title, finds := range map[string]func(context.Context, *engine.Engine) error{
-		"by a renewal": func(ctx context.Context, engine *engine.Engine) error {
-			_, err := engine.Renew(ctx, "default", key, lock.Proof{Owner: "a"}, 0)
-			return err
-		},
-		"by a look": func(ctx context.Context, engine *engine.Engine) error {
-			_, err := engine.Get(ctx, "default", key)
-			return err
-		},
-	} {
-		bubbles(t, title, func(t *testing.T, etcd *etcd, here *engine.Engine) {
-			acquire(t, here, by("a"))
-			etcd.mute(true)
-			etcd.remove()
-			if err := finds(t.Context(), here); !errors.Is(err, lock.ErrNotHeld) {
-				t.Errorf("got %v, want ErrNotHeld", err)
-			}
-			if known := here.KnownGrants(); known != 0 {
-				t.Errorf("%d grants are known", known)
-			}
-		})
-	}
-}
-
 // carol is another holder.
 func carol() lock.Request {
 	request := by("c")

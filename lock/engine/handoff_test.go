@@ -15,44 +15,6 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-func TestAHandOffWhoseAnswerIsLost(t *testing.T) {
-	cases := map[string]faults{
-		"though it happened": {after: once("update", errLostAnswer)},
-		"and it did not":     {before: once("update", errLostAnswer)},
-	}
-	for title, fault := range cases {
-		bubbles(t, title, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
-			acquire(t, engine, by("a"))
-			answers := queued(t, engine, waiting("b", time.Hour))
-			etcd.inject(fault)
-			release(t, engine, "a")
-			mustGet(t, answers)
-			if owner := etcd.owner(name); owner != "b" {
-				t.Errorf("%q holds the lock, want b", owner)
-			}
-			release(t, engine, "b")
-		})
-	}
-}
-
-// The write may happen after both callers have given up on it.
-func TestAHandOffInAnOutageEndsBothGrants(t *testing.T) {
-	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
-		acquire(t, engine, by("a"))
-		answers := queued(t, engine, waiting("b", 2*time.Second))
-		etcd.inject(faults{after: always(errLostAnswer), before: failing("get", errLostAnswer)})
-		if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); !errors.Is(err, lock.ErrUnavailable) {
-			t.Errorf("the release returns %v, want ErrUnavailable", err)
-		}
-		if got := <-answers; !errors.Is(got.err, lock.ErrUnavailable) {
-			t.Errorf("the waiter is told %v", got.err)
-		}
-		etcd.inject(faults{})
-		pass(10 * time.Second)
-		etcd.mustBeFree(t)
-	})
-}
-
 func TestAHandOffOfALockThatWasWritten(t *testing.T) {
 	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
 		acquire(t, engine, by("a"))

@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"testing"
@@ -117,45 +116,6 @@ func TestAGrantThatLapsesBeforeItsAnswer(t *testing.T) {
 				t.Errorf("ttl %s: %v", ttl, err)
 			}
 			etcd.mustBeFree(t)
-		}
-	})
-}
-
-// The caller whose grant lapsed has left. The next waiter need not wait for the skew allowance.
-func TestALapsedGrantOfACallerThatHasLeft(t *testing.T) {
-	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
-		acquire(t, engine, by("a"))
-		answers := make(chan answer, 2)
-		ctx, cancel := context.WithCancel(t.Context())
-		queueUp(ctx, t, engine, waiting("gone", time.Hour), answers)
-		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
-		slow := slowly("update")
-		etcd.inject(faults{after: func(verb string) error {
-			cancel()
-			return slow.after(verb)
-		}})
-		release(t, engine, "a")
-		began := time.Now()
-		if got := <-answers; got.owner != "gone" || !errors.Is(got.err, context.Canceled) {
-			t.Fatalf("%s got %v", got.owner, got.err)
-		}
-		wantNext(t, answers, "b", 2)
-		if took := time.Since(began); took > 50*time.Millisecond {
-			t.Errorf("acquired %v after the lapse", took)
-		}
-		release(t, engine, "b")
-	})
-}
-
-// A holder is not told that it has a lock which has ended, such as by a ttl of a millisecond.
-func TestARenewalThatExpiresBeforeItsAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
-		request := by("a")
-		request.TTL = time.Hour
-		acquire(t, engine, request)
-		etcd.inject(slowly("update"))
-		if renewed, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 10*time.Second); !errors.Is(err, lock.ErrExpired) {
-			t.Errorf("got %v, %v, want ErrExpired", renewed, err)
 		}
 	})
 }

@@ -56,19 +56,6 @@ func TestAConditionalWriteThatLosesARace(t *testing.T) {
 	})
 }
 
-func TestAConditionalRenewalWhoseAnswerIsLost(t *testing.T) {
-	for title, fault := range map[string]faults{"though it happened": {after: once("update", errLostAnswer)}, "and it did not": {before: once("update", errLostAnswer)}} {
-		bubbles(t, title, func(t *testing.T, etcd *etcd, running *engine.Engine) {
-			granted := acquire(t, running, by("a"))
-			pass(time.Second)
-			etcd.inject(fault)
-			if _, err := running.Renew(t.Context(), "default", key, lock.Proof{Owner: "a", ResourceVersion: granted.ResourceVersion}, 0); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
 // A renewal that was stamped by a wrong clock is made again, on the version that it has made itself.
 func TestAConditionalRenewalByAWrongClock(t *testing.T) {
 	wrongBy(t, func(t *testing.T, wrong time.Duration) {

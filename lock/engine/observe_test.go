@@ -85,20 +85,6 @@ func TestGrantsAreTimedByWhetherTheirCallersWaited(t *testing.T) {
 	})
 }
 
-// The first try of a caller finds out that another replica holds the lock, which the watch has not shown.
-func TestACallerThatLosesItsFirstTryHasWaited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		engine, registry := startObserved(t, etcd)
-		etcd.mute(true)
-		acquire(t, start(t, etcd), by("a"))
-		answers := queued(t, engine, waiting("b", time.Hour))
-		pass(40 * time.Second)
-		mustGet(t, answers)
-		wantMetric(t, registry, &metric.AcquireDuration, map[string]string{"via": "facade", "waited": "true"}, 1)
-	})
-}
-
 func TestWaitsAreCountedByNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"math"
 	"slices"
 	"strconv"
 	"testing"
@@ -277,32 +276,6 @@ func TestWhetherTheInformerHasShownALockIsDecidedUnderTheMutex(t *testing.T) {
 			if !isAsked || !queue.seen.isConfirmed {
 				t.Errorf("asked: %v, confirmed: %v", isAsked, queue.seen.isConfirmed)
 			}
-		})
-	}
-}
-
-func TestWhenAWatchCountsAsClosed(t *testing.T) {
-	now := time.Unix(1e9, 0)
-	for title, test := range map[string]struct {
-		isOpen bool
-		since  time.Time
-		want   time.Duration
-	}{
-		"open":        {true, now.Add(-time.Hour), math.MaxInt64},
-		"just closed": {false, now, reopenGrace},
-		"closed":      {false, now.Add(-time.Second), reopenGrace - time.Second},
-	} {
-		t.Run(title, func(t *testing.T) {
-			stream := NewWatchStream(clocktesting.NewFakeClock(test.since), logr.Discard())
-			opened := stream.stream(watch.NewFake(), metav1.ListOptions{})
-			if !test.isOpen {
-				opened.Stop()
-			}
-			stream.clock = clocktesting.NewFakeClock(now)
-			if got := stream.untilClosed(now); got != test.want {
-				t.Errorf("%v, want %v", got, test.want)
-			}
-			opened.Stop()
 		})
 	}
 }

@@ -130,19 +130,6 @@ func TestAnEngineForValidatedRequestsDoesNotValidate(t *testing.T) {
 	})
 }
 
-func TestRenewThroughAnotherReplica(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := newEtcd()
-		first, second := start(t, etcd), start(t, etcd)
-		acquire(t, first, by("a"))
-		if _, err := second.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, time.Minute); err != nil {
-			t.Fatal(err)
-		}
-		renew(t, first)
-		release(t, second, "a")
-	})
-}
-
 // Two renewals through two replicas in the same microsecond are still two.
 func TestARenewalIsNotTakenForAnotherOfTheSameTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -207,17 +194,6 @@ func TestARenewalWhoseAnswerIsLost(t *testing.T) {
 			release(t, engine, "a")
 		})
 	}
-}
-
-func TestARenewalInAnOutage(t *testing.T) {
-	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
-		acquire(t, engine, by("a"))
-		etcd.inject(faults{before: always(errLostAnswer)})
-		if _, err := engine.Renew(t.Context(), "default", key, lock.Proof{Owner: "a"}, 0); !errors.Is(err, lock.ErrUnavailable) {
-			t.Errorf("got %v, want ErrUnavailable", err)
-		}
-		etcd.inject(faults{})
-	})
 }
 
 // Others that write the lock all the time can keep an operation from its write until its time is over.

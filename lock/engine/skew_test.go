@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
@@ -83,26 +82,6 @@ func TestAWaitFollowsACorrectedClock(t *testing.T) {
 			t.Errorf("taken over %v after the expiry", late)
 		}
 	})
-}
-
-func TestAGrantStampedByAWrongClockIsEnded(t *testing.T) {
-	for title, failure := range map[string]error{
-		"unanswered": errLostAnswer, "refused": errRefused, "in conflict": apierrors.NewConflict(v1alpha1.Resource("locks"), name, errors.New("a label")),
-	} {
-		bubbleOf(t, title, func(t *testing.T) {
-			etcd := newEtcd()
-			engine, step := startSkewed(t, etcd)
-			step(-time.Minute)
-			etcd.inject(faults{before: once("delete", failure)})
-			request := by("a")
-			request.TTL = time.Hour
-			_, err := engine.Acquire(t.Context(), "default", request)
-			pass(time.Minute)
-			if owner := etcd.owner(name); !errors.Is(err, lock.ErrUnavailable) || owner != "" {
-				t.Errorf("held by %q, error %v", owner, err)
-			}
-		})
-	}
 }
 
 // The answer that shows that the clock was wrong may be to a read after a write that comes late.

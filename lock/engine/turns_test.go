@@ -179,21 +179,3 @@ func TestAnUnansweredReleaseTellsThoseWhoWait(t *testing.T) {
 		})
 	}
 }
-
-// The watch may have lost the end of the lock that the engine has granted itself.
-func TestAForcedReleaseTellsThoseWhoCome(t *testing.T) {
-	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
-		acquire(t, engine, by("a"))
-		etcd.mute(true)
-		if err := engine.ForceRelease(t.Context(), "default", key, "stuck"); err != nil {
-			t.Fatal(err)
-		}
-		answers := make(chan answer, 1)
-		begun := time.Now()
-		queueUp(t.Context(), t, engine, waiting("b", time.Hour), answers)
-		mustGet(t, answers)
-		if took := time.Since(begun); took > 100*time.Millisecond {
-			t.Errorf("acquired %v after the release", took)
-		}
-	})
-}

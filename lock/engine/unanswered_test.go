@@ -43,60 +43,6 @@ func TestAcquireWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-func TestAcquireWhoseAnswerIsLostToARival(t *testing.T) {
-	bubble(t, func(t *testing.T, etcd *etcd, rival *engine.Engine) {
-		engine := start(t, etcd)
-		etcd.inject(faults{before: func(string) error {
-			etcd.inject(faults{})
-			if _, err := rival.Acquire(t.Context(), "default", by("rival")); err != nil {
-				t.Error(err)
-			}
-			return errLostAnswer
-		}})
-		if _, err := engine.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrHeld) {
-			t.Errorf("got %v, want ErrHeld", err)
-		}
-		synctest.Wait()
-		if owner := etcd.owner(name); owner != "rival" {
-			t.Errorf("the lock of the rival is now held by %q", owner)
-		}
-	})
-}
-
-func TestTakeOverWhoseAnswerIsLost(t *testing.T) {
-	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
-		acquire(t, engine, by("a"))
-		pass(time.Minute)
-		etcd.inject(faults{after: once("update", errLostAnswer)})
-		acquired, err := engine.Acquire(t.Context(), "default", by("b"))
-		if err != nil || acquired.Spec.Owner != "b" {
-			t.Errorf("got %v, %v; want the lock of b", acquired, err)
-		}
-	})
-}
-
-// The API server commits a create, loses the answer and is down for longer than the caller waits.
-func TestUnavailableAcquireLeavesNoLock(t *testing.T) {
-	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
-		etcd.inject(faults{after: once("create", errLostAnswer), before: func(verb string) error {
-			if verb == "create" {
-				return nil
-			}
-			return errRefused
-		}})
-		if _, err := engine.Acquire(t.Context(), "default", by("a")); !errors.Is(err, lock.ErrUnavailable) {
-			t.Errorf("got %v, want ErrUnavailable", err)
-		}
-		if owner := etcd.owner(name); owner != "a" {
-			t.Fatalf("the create did not happen (owner %q), the test shows nothing", owner)
-		}
-		etcd.inject(faults{})
-		pass(10 * time.Second)
-		synctest.Wait()
-		etcd.mustBeFree(t)
-	})
-}
-
 func TestUnreachableServerIsReportedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := newEtcd()
@@ -115,28 +61,6 @@ func TestUnreachableServerIsReportedAtOnce(t *testing.T) {
 			t.Errorf("waited %s for a server that is not there", waited)
 		}
 	})
-}
-
-func TestReleaseWhoseAnswerIsLost(t *testing.T) {
-	cases := map[string]faults{
-		"after the delete happened":  {after: once("delete", errLostAnswer)},
-		"before the delete happened": {before: once("delete", errLostAnswer)},
-	}
-	for name, test := range cases {
-		bubbleOf(t, name, func(t *testing.T) {
-			etcd := newEtcd()
-			first, second := start(t, etcd), start(t, etcd)
-			for _, engine := range []*engine.Engine{first, second} {
-				etcd.inject(faults{})
-				acquire(t, first, by("a"))
-				etcd.inject(test)
-				if err := engine.Release(t.Context(), "default", key, lock.Proof{Owner: "a"}); err != nil {
-					t.Errorf("got %v, want the release to be found done", err)
-				}
-				etcd.mustBeFree(t)
-			}
-		})
-	}
 }
 
 func TestReleaseIsFinishedOnceTheServerIsBack(t *testing.T) {
@@ -159,42 +83,6 @@ func TestReleaseIsFinishedOnceTheServerIsBack(t *testing.T) {
 			etcd.mustBeFree(t)
 		})
 	}
-}
-
-// The caller cancels while the create is under way.
-func TestCancelledCallerHoldsNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
-		ctx, cancel := context.WithCancel(t.Context())
-		resume := make(chan struct{})
-		etcd.inject(faults{after: func(verb string) error {
-			if verb == "create" {
-				cancel()
-				<-resume
-			}
-			return nil
-		}})
-		if _, err := engine.Acquire(ctx, "default", by("a")); !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v, want context.Canceled", err)
-		}
-		if owner := etcd.owner(name); owner != "a" {
-			t.Fatalf("the create did not happen (owner %q), the test shows nothing", owner)
-		}
-		close(resume)
-		synctest.Wait()
-		etcd.mustBeFree(t)
-	})
-}
-
-func TestReleaseByACancelledCaller(t *testing.T) {
-	bubble(t, func(t *testing.T, etcd *etcd, engine *engine.Engine) {
-		acquire(t, engine, by("a"))
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := engine.Release(ctx, "default", key, lock.Proof{Owner: "a"}); err != nil {
-			t.Error(err)
-		}
-		etcd.mustBeFree(t)
-	})
 }
 
 // The deadline of its caller ends neither the release of a lock that the engine has not granted nor its record.
