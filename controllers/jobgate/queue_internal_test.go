@@ -1,13 +1,17 @@
 package jobgate
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock/jobs"
 )
 
 // rosterTest is a roster of 100 Jobs.
@@ -79,5 +83,22 @@ func TestTheQueueFollowsTheCache(t *testing.T) {
 	r.readAgain()
 	if len(r.ordered) != 2 || len(r.byUID) != 2 || len(r.byJob) != 2 {
 		t.Errorf("keeps %d, %d and %d Jobs", len(r.ordered), len(r.byUID), len(r.byJob))
+	}
+}
+
+// waitingJob returns one of many Jobs that were created within a while and began to wait
+// now, so that none is told anything.
+func waitingJob(now time.Time, number int) *batchv1.Job {
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: space, Name: fmt.Sprintf("job-%05d", number), UID: types.UID(fmt.Sprintf("%08d-0000-0000-0000-000000000000", number)),
+			ResourceVersion: "1", CreationTimestamp: metav1.NewTime(now.Add(time.Duration(number/50-1000) * time.Second)),
+			Labels: map[string]string{v1alpha1.LockLabel: "true"},
+			Annotations: map[string]string{
+				v1alpha1.LockKeyAnnotation: "key", v1alpha1.LockQueuedTimeAnnotation: jobs.FormatTime(now),
+			},
+			Finalizers: []string{v1alpha1.LockFinalizer},
+		},
+		Spec: batchv1.JobSpec{Suspend: new(true)},
 	}
 }

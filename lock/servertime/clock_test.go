@@ -191,26 +191,6 @@ func TestConcurrentUse(t *testing.T) {
 	users.Wait()
 }
 
-func BenchmarkNow(b *testing.B) {
-	c := servertime.New(clock.RealClock{})
-	answer(c, time.Now().Add(-time.Hour))
-	b.Run("corrected", func(b *testing.B) {
-		for b.Loop() {
-			c.Now()
-		}
-	})
-	b.Run("local", func(b *testing.B) {
-		for b.Loop() {
-			c.Local().Now()
-		}
-	})
-	b.Run("observe", func(b *testing.B) {
-		for b.Loop() {
-			answer(c, time.Now().Add(-time.Hour))
-		}
-	})
-}
-
 // readings is a clock that returns the given readings.
 type readings struct {
 	clock.RealClock
