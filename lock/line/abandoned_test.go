@@ -144,10 +144,7 @@ func TestAConditionalRenewalByASilentHomeIsNotStale(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				replicas := start(t, time.Millisecond, time.Millisecond)
 				home, edge := replicas.all[replicas.home()], replicas.edges()[0]
-				replicas.hold(home, "first")
-				told := replicas.wait(t.Context(), edge, by("next", time.Hour))
-				replicas.release(home, "first")
-				replicas.granted(told, time.Second)
+				replicas.passOn(home, edge, "next")
 				<-time.After(100 * time.Millisecond)
 				held, err := edge.Get(t.Context(), "default", key)
 				if err != nil {
@@ -231,10 +228,7 @@ func TestAReleaseKeepsToItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		replicas := start(t, time.Millisecond, time.Millisecond)
 		home, edge := replicas.all[replicas.home()], replicas.edges()[0]
-		replicas.hold(home, "first")
-		told := replicas.wait(t.Context(), edge, by("next", time.Hour))
-		replicas.release(home, "first")
-		replicas.granted(told, time.Second)
+		replicas.passOn(home, edge, "next")
 		<-time.After(100 * time.Millisecond)
 		home.isSilent.Store(true)
 		edge.slow("get", 2*time.Second)

@@ -130,24 +130,9 @@ func TestADrainingReplicaLosesNoPlace(t *testing.T) {
 		replicas.hold(home, "first")
 		<-time.After(time.Second)
 		const waiters = 200
-		var mu sync.Mutex
-		var order []int
-		var all sync.WaitGroup
+		callers := &served{replicas: replicas}
 		for i := range waiters {
-			at := replicas.at(i)
-			all.Go(func() {
-				owner := fmt.Sprint(i)
-				if _, err := at.Acquire(t.Context(), "default", by(owner, time.Hour)); err != nil {
-					t.Errorf("waiter %d: %v", i, err)
-					return
-				}
-				mu.Lock()
-				order = append(order, i)
-				mu.Unlock()
-				if err := at.Release(t.Context(), "default", key, lock.Proof{Owner: owner}); err != nil {
-					t.Errorf("release of %d: %v", i, err)
-				}
-			})
+			callers.come(replicas.at(i), by(fmt.Sprint(i), time.Hour), 0)
 			<-time.After(time.Millisecond)
 		}
 		began := time.Now()
@@ -162,13 +147,8 @@ func TestADrainingReplicaLosesNoPlace(t *testing.T) {
 		if err != nil || len(waiting) != waiters {
 			t.Errorf("%d callers are said to wait: %v", len(waiting), err)
 		}
-		if err := home.Release(t.Context(), "default", key, lock.Proof{Owner: "first"}); err != nil {
-			t.Fatal(err)
-		}
-		all.Wait()
-		if !slices.IsSorted(order) || len(order) != waiters {
-			t.Errorf("the order of grants is %v", order)
-		}
+		replicas.release(home, "first")
+		callers.wantInTurn(waiters)
 	})
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,25 +45,9 @@ func TestAGuestStandsInTheLineOfTheMembers(t *testing.T) {
 		replicas.hold(replicas.at(0), "first")
 		<-time.After(time.Second)
 		const waiters = 60
-		var mu sync.Mutex
-		var order []int
-		var all sync.WaitGroup
+		callers := &served{replicas: replicas}
 		for i := range waiters {
-			at := []*replica{guest, replicas.at(0), guest, replicas.at(1)}[i%4]
-			all.Go(func() {
-				owner := fmt.Sprint(i)
-				if _, err := at.Acquire(t.Context(), "default", by(owner, time.Hour)); err != nil {
-					t.Errorf("waiter %d: %v", i, err)
-					return
-				}
-				mu.Lock()
-				order = append(order, i)
-				mu.Unlock()
-				<-time.After(5 * time.Millisecond)
-				if err := at.Release(t.Context(), "default", key, lock.Proof{Owner: owner}); err != nil {
-					t.Errorf("release of %d: %v", i, err)
-				}
-			})
+			callers.come([]*replica{guest, replicas.at(0), guest, replicas.at(1)}[i%4], by(fmt.Sprint(i), time.Hour), 5*time.Millisecond)
 			<-time.After(2 * time.Millisecond)
 		}
 		<-time.After(time.Second)
@@ -75,10 +57,7 @@ func TestAGuestStandsInTheLineOfTheMembers(t *testing.T) {
 		}
 		writes, reads := replicas.etcd.requests()
 		replicas.release(replicas.at(0), "first")
-		all.Wait()
-		if !slices.IsSorted(order) || len(order) != waiters {
-			t.Errorf("the order of grants is %v", order)
-		}
+		callers.wantInTurn(waiters)
 		nowWrites, nowReads := replicas.etcd.requests()
 		if made := nowWrites - writes; made > waiters+3 || nowReads != reads {
 			t.Errorf("%d hand-offs took %d writes and %d reads", waiters, made, nowReads-reads)

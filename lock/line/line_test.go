@@ -236,43 +236,19 @@ func TestOneLineAcrossReplicas(t *testing.T) {
 func testOneLine(t *testing.T, delays []time.Duration) {
 	t.Helper()
 	replicas := start(t, delays...)
-	first, err := replicas.at(0).Acquire(t.Context(), "default", by("first", 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	replicas.hold(replicas.at(0), "first")
 	<-time.After(time.Second)
 	const waiters = 300
-	var mu sync.Mutex
-	var order []int
-	var all sync.WaitGroup
+	callers := &served{replicas: replicas}
 	for i := range waiters {
-		at := replicas.at(i)
-		all.Go(func() {
-			owner := fmt.Sprint(i)
-			if _, err := at.Acquire(t.Context(), "default", by(owner, time.Hour)); err != nil {
-				t.Errorf("waiter %d: %v", i, err)
-				return
-			}
-			mu.Lock()
-			order = append(order, i)
-			mu.Unlock()
-			<-time.After(5 * time.Millisecond)
-			if err := at.Release(t.Context(), "default", key, lock.Proof{Owner: owner}); err != nil {
-				t.Errorf("release of %d: %v", i, err)
-			}
-		})
+		callers.come(replicas.at(i), by(fmt.Sprint(i), time.Hour), 5*time.Millisecond)
 		<-time.After(2 * time.Millisecond)
 	}
 	<-time.After(time.Second)
 	replicas.wantInLine(waiters)
 	writes, reads := replicas.etcd.requests()
-	if err := replicas.at(0).Release(t.Context(), "default", key, lock.Proof{Owner: first.Spec.Owner}); err != nil {
-		t.Fatal(err)
-	}
-	all.Wait()
-	if !slices.IsSorted(order) || len(order) != waiters {
-		t.Errorf("the order of grants is %v", order)
-	}
+	replicas.release(replicas.at(0), "first")
+	callers.wantInTurn(waiters)
 	nowWrites, nowReads := replicas.etcd.requests()
 	if made := nowWrites - writes; made > waiters*102/100+3 || nowReads != reads {
 		t.Errorf("%d hand-offs took %d writes and %d reads", waiters, made, nowReads-reads)

@@ -1,6 +1,7 @@
 package line_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,6 +59,48 @@ func (r *replicas) granted(told chan error, within time.Duration) {
 		}
 	case <-time.After(within):
 		r.t.Fatalf("no grant for %v", within)
+	}
+}
+
+// passOn has the home hand the lock on to a caller at a replica, so that the home alone knows of the grant at first.
+func (r *replicas) passOn(home, to *replica, owner string) {
+	r.t.Helper()
+	r.hold(home, "first")
+	told := r.wait(r.t.Context(), to, by(owner, time.Hour))
+	r.release(home, "first")
+	r.granted(told, time.Second)
+}
+
+// served are callers who get the lock one after the other.
+type served struct {
+	*replicas
+	all sync.WaitGroup
+
+	mu    sync.Mutex
+	order []string
+}
+
+// come has a caller wait for the lock through a replica, use it for a while and release it.
+func (s *served) come(at *replica, request lock.Request, use time.Duration) {
+	s.all.Go(func() {
+		if _, err := at.Acquire(s.t.Context(), "default", request); err != nil {
+			s.t.Errorf("waiter %s: %v", request.Owner, err)
+			return
+		}
+		s.mu.Lock()
+		s.order = append(s.order, request.Owner)
+		s.mu.Unlock()
+		<-time.After(use)
+		s.release(at, request.Owner)
+	})
+}
+
+// wantInTurn waits for all, and fails unless they were served by their numbers.
+func (s *served) wantInTurn(waiters int) {
+	s.t.Helper()
+	s.all.Wait()
+	if !slices.IsSortedFunc(s.order, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }) || len(s.order) != waiters {
+		s.t.Errorf("the order of grants is %v", s.order)
 	}
 }
 

@@ -3,8 +3,6 @@ package line_test
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,22 +17,9 @@ func TestCallersLeaveAReplicaThatIsNoMemberAnyMore(t *testing.T) {
 		replicas := start(t, time.Millisecond, time.Millisecond, time.Millisecond)
 		home, edges := replicas.all[replicas.home()], replicas.edges()
 		replicas.hold(edges[0], "first")
-		var mu sync.Mutex
-		var order []int
-		var all sync.WaitGroup
+		callers := &served{replicas: replicas}
 		for i := range 30 {
-			at := replicas.at(i)
-			all.Go(func() {
-				owner := fmt.Sprint(i)
-				if _, err := at.Acquire(t.Context(), "default", by(owner, time.Hour)); err != nil {
-					t.Errorf("waiter %d: %v", i, err)
-					return
-				}
-				mu.Lock()
-				order = append(order, i)
-				mu.Unlock()
-				replicas.release(at, owner)
-			})
+			callers.come(replicas.at(i), by(fmt.Sprint(i), time.Hour), 0)
 			<-time.After(2 * time.Millisecond)
 		}
 		brief := replicas.wait(t.Context(), edges[0], by("brief", 5*time.Second))
@@ -52,10 +37,7 @@ func TestCallersLeaveAReplicaThatIsNoMemberAnyMore(t *testing.T) {
 			t.Errorf("the end of a wait has cost %d reads", now-reads)
 		}
 		replicas.release(edges[0], "first")
-		all.Wait()
-		if !slices.IsSorted(order) || len(order) != 30 {
-			t.Errorf("the order of grants is %v", order)
-		}
+		callers.wantInTurn(30)
 		for name, at := range replicas.all {
 			if sought := at.engine.Waits().LookedFor; sought > 0 {
 				t.Errorf("%s looks for %d grants", name, sought)

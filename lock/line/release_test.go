@@ -22,10 +22,7 @@ func TestALateReleaseDoesNotEndTheNextGrant(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				replicas := start(t, time.Millisecond, time.Millisecond)
 				home, edge := replicas.all[replicas.home()], replicas.edges()[0]
-				replicas.hold(home, "first")
-				told := replicas.wait(t.Context(), edge, by(owner, time.Hour))
-				replicas.release(home, "first")
-				replicas.granted(told, time.Second)
+				replicas.passOn(home, edge, owner)
 				home.slow("delete", 2*time.Second)
 				replicas.release(edge, owner)
 				replicas.hold(edge, owner)
@@ -89,10 +86,7 @@ func TestAHomeThatIsSilentHidesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		replicas := start(t, time.Millisecond, time.Millisecond, time.Millisecond)
 		home, edge := replicas.all[replicas.home()], replicas.edges()[0]
-		replicas.hold(home, "first")
-		told := replicas.wait(t.Context(), edge, by("job", time.Hour))
-		replicas.release(home, "first")
-		replicas.granted(told, time.Second)
+		replicas.passOn(home, edge, "job")
 		<-time.After(time.Second)
 		home.isSilent.Store(true)
 		began := time.Now()
@@ -184,10 +178,7 @@ func TestAReleaseThatASlowHomeDeclinesMayMeanTheGrantThatThereIs(t *testing.T) {
 		replicas := start(t, time.Millisecond, 5*time.Second, 5*time.Second)
 		home, edges := replicas.all[replicas.home()], replicas.edges()
 		<-time.After(6 * time.Second)
-		replicas.hold(home, "first")
-		told := replicas.wait(t.Context(), edges[0], by("job", time.Hour))
-		replicas.release(home, "first")
-		replicas.granted(told, time.Second)
+		replicas.passOn(home, edges[0], "job")
 		replicas.release(home, "job")
 		if _, err := edges[1].engine.Acquire(t.Context(), "default", by("job", 0)); err != nil {
 			t.Fatal(err)
@@ -259,10 +250,7 @@ func TestAReleaseOfALaterGrantIsNotLost(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				replicas := start(t, time.Millisecond, time.Hour, time.Hour)
 				home, edge := replicas.all[replicas.home()], replicas.edges()[0]
-				replicas.hold(home, "first")
-				told := replicas.wait(t.Context(), edge, by("ci", time.Hour))
-				replicas.release(home, "first")
-				replicas.granted(told, time.Second)
+				replicas.passOn(home, edge, "ci")
 				replicas.release(home, "ci")
 				replicas.hold(home, "ci")
 				<-time.After(since)
@@ -282,10 +270,7 @@ func TestAReleaseOfALaterGrantIsNotTakenForThatOfAFormerOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		replicas := start(t, time.Hour, time.Hour, time.Hour)
 		home, edge, other := replicas.all[replicas.home()], replicas.edges()[0], replicas.edges()[1]
-		replicas.hold(home, "first")
-		told := replicas.wait(t.Context(), edge, by("ci", time.Hour))
-		replicas.release(home, "first")
-		replicas.granted(told, time.Second)
+		replicas.passOn(home, edge, "ci")
 		_ = replicas.wait(t.Context(), home, by("next", time.Hour))
 		if err := other.engine.Release(t.Context(), "default", key, lock.Proof{Owner: "ci"}); err != nil {
 			t.Fatal(err)
@@ -307,10 +292,7 @@ func TestALateRenewalDoesNotShortenTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		replicas := start(t, time.Millisecond, time.Millisecond, time.Millisecond)
 		home, edge := replicas.all[replicas.home()], replicas.edges()[0]
-		replicas.hold(home, "first")
-		told := replicas.wait(t.Context(), edge, by("next", time.Hour))
-		replicas.release(home, "first")
-		replicas.granted(told, time.Second)
+		replicas.passOn(home, edge, "next")
 		home.slow("update", 1500*time.Millisecond)
 		var until time.Time
 		for _, ttl := range []time.Duration{10 * time.Second, time.Hour} {
