@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -92,6 +93,27 @@ func refusedAsHeld(name string, err error) error {
 	status := apierrors.NewForbidden(v1alpha1.Resource("locks"), name, err)
 	status.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: v1alpha1.CauseTypeHeld}}
 	return status
+}
+
+func TestAnAdmittedLateWriteIsCleanedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		behind := newAdmitting()
+		engine := startAdmitted(t, behind)
+		behind.inject(outage("create"))
+		request := by("a")
+		request.TTL = time.Hour
+		if _, err := engine.Acquire(t.Context(), "default", request); !errors.Is(err, lock.ErrUnavailable) {
+			t.Fatalf("got %v, want ErrUnavailable", err)
+		}
+		late := behind.sent()
+		behind.inject(faults{})
+		pass(2 * time.Second)
+		if _, err := behind.etcd.Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		passOrphanWindow()
+		behind.mustBeFree(t)
+	})
 }
 
 // A program that comes back after a crash may use the owner token that it used before.

@@ -11,6 +11,47 @@ import (
 	"forrst.dev/lock-operator/lock"
 )
 
+func TestWhenAReleaseWaitsForAFollower(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2"}}
+	quick := &series{handOffs: 1, since: now, last: now, uid: "2"}
+	cases := map[string]struct {
+		series *series
+		after  time.Duration
+		given  func(*queues)
+		want   bool
+	}{
+		"at once":                     {quick, 0, func(*queues) {}, true},
+		"after a use":                 {quick, 2 * quickRelease, func(*queues) {}, false},
+		"when the series is over":     {&series{handOffs: maxHandOffs, since: now, last: now, uid: "2"}, 0, func(*queues) {}, false},
+		"when it was not handed off":  {nil, 0, func(*queues) {}, false},
+		"when the engine has stopped": {quick, 0, (*queues).stop, false},
+		"when one has joined by now": {quick, 0, func(q *queues) {
+			_, _, _ = q.add(nameOf(held), newWaiter(), now)
+		}, true},
+	}
+	for title, test := range cases {
+		t.Run(title, func(t *testing.T) {
+			q := newQueues(&shown{handOffs: test.series}, 0)
+			test.given(q)
+			queue := q.hold(held, now)
+			joins := q.expect(queue, held.UID, now.Add(test.after))
+			if (joins != nil) != test.want {
+				t.Fatalf("it waits: %t", joins != nil)
+			}
+			if joins == nil {
+				return
+			}
+			_, _, _ = q.add(nameOf(held), newWaiter(), now)
+			select {
+			case <-joins:
+			default:
+				t.Error("it is not told of a waiter that joins")
+			}
+		})
+	}
+}
+
 // The engine knows that the object has ended, whatever the informer still shows.
 func TestAQueueThatBeginsAfterADeleteReadsTheLock(t *testing.T) {
 	held := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "report", UID: "2", ResourceVersion: "10"}}

@@ -148,6 +148,8 @@ func TestALockThatIsNoLongerWatchedIsRead(t *testing.T) {
 		if got := <-answers; got.err != nil || time.Since(begun) > time.Second {
 			t.Errorf("got %+v after %v", got, time.Since(begun))
 		}
+		synctest.Wait()
+		informer.handler.OnForget(types.NamespacedName{Namespace: "default", Name: name}) // No one waits any more.
 		// The cache has nothing that would be out of date by now.
 		changes, err := direct.Watch(t.Context(), "default", key)
 		if err != nil {
