@@ -34,6 +34,8 @@ func (h hurried) NewTicker(period time.Duration) clock.Ticker {
 }
 
 var _ = Describe("kubectl", func() {
+	BeforeEach(startMeasured) // The webhook judges the locks.
+
 	eventsFor := func(ctx context.Context, namespace, name string) func() (string, error) {
 		return func() (string, error) {
 			return environment.Admin.Kubectl.Run(ctx, "", "events", "-n", namespace, "--for", "lock.forrst.dev/"+name)
@@ -41,7 +43,6 @@ var _ = Describe("kubectl", func() {
 	}
 
 	It("shows why a lock that was not released is gone", func(ctx context.Context) {
-		startMeasured(ctx)
 		namespace := environment.Namespace(ctx, "events-")
 		environment.AllowWorkers(ctx, namespace)
 		token := tokenOf(ctx, namespace, fixture.Worker, audience)
