@@ -19,9 +19,7 @@ func TestNightlyNothingIsLeftWithoutTheDefinition(t *testing.T) {
 		operator  = "system:serviceaccount:without-trace:lock-operator-facade"
 	)
 	cluster := start(t)
-	cluster.helm(t, "install", release, chart, "--namespace="+namespace, "--create-namespace", "--set="+everything+",namespace.create=false")
-	cluster.must(t, "wait", "customresourcedefinition/locks.forrst.dev", "--for=condition=Established")
-	cluster.lock(t, operator, "held", "example.com/other")
+	// A policy of the installation would refuse it.
 	job := `
 apiVersion: batch/v1
 kind: Job
@@ -31,6 +29,9 @@ spec: {suspend: true, template: {spec: {restartPolicy: Never, containers: [{name
 	if _, err := cluster.kubectl(t.Context(), job, "create", "-f", "-"); err != nil {
 		t.Fatal(err)
 	}
+	cluster.helm(t, "install", release, chart, "--namespace="+namespace, "--create-namespace", "--set="+everything+",namespace.create=false")
+	cluster.must(t, "wait", "customresourcedefinition/locks.forrst.dev", "--for=condition=Established")
+	cluster.lock(t, operator, "held", "example.com/other")
 	cluster.helm(t, "uninstall", release, "--namespace="+namespace, "--no-hooks", "--timeout=2m")
 	cluster.must(t, "delete", "customresourcedefinition/locks.forrst.dev", "--wait=false")
 	cluster.documented(t, "install.md", "kubectl get jobs --all-namespaces")

@@ -120,6 +120,18 @@ var _ = Describe("A Job that names a lock", func() {
 		}, "spec.template.metadata.annotations", v1alpha1.LockPolicyAnnotation),
 	)
 
+	DescribeTable("is refused with the finalizer of the operator, which would keep it for ever, and without the label",
+		func(ctx context.Context, labels map[string]string) {
+			job := makeJob(namespace, "copy", "key")
+			job.Labels, job.Annotations, job.Finalizers = labels, nil, []string{v1alpha1.LockFinalizer}
+			Eventually(try(ctx, job)).Should(MatchError(ContainSubstring("nothing removes the finalizer forrst.dev/lock")))
+			job.Finalizers = []string{"example.com/of-another"}
+			Expect(try(ctx, job)()).To(Succeed())
+		},
+		Entry("at all", nil),
+		Entry("with the value true", map[string]string{v1alpha1.LockLabel: "false"}),
+	)
+
 	It("may have its label on its Pods, too", func(ctx context.Context) {
 		job := makeJob(namespace, "job", "key", func(job *batchv1.Job) {
 			job.Spec.Template.Labels = map[string]string{v1alpha1.LockLabel: "true"}
