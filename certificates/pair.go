@@ -88,7 +88,7 @@ func NewAuthority(name string, dnsNames []string, now time.Time, lifetime time.D
 	return sign(template, template, key, key)
 }
 
-// Extend returns the authority with a later end, which permits these DNS names besides those that it permits. It keeps
+// Extend returns the authority with an end of its own, which permits these DNS names besides those that it permits. It keeps
 // key and name, so that clients which trust either certificate accept what both have issued for what they permit.
 func (p *Pair) Extend(dnsNames []string, now time.Time, lifetime time.Duration) (*Pair, error) {
 	template := *p.Certificate

@@ -171,6 +171,16 @@ func TestCertificatesThatCannotBeServedAreIssuedAtOnce(t *testing.T) {
 		"another authority":    func(*world) *certificates.Pair { return stranger },
 		"the authority itself": func(w *world) *certificates.Pair { return w.authority },
 		"of another server":    func(w *world) *certificates.Pair { return w.leafs[1] },
+		"of the key of the authority under another name": func(w *world) *certificates.Pair {
+			renamed := *w.authority
+			renamed.Certificate = new(*w.authority.Certificate)
+			renamed.Certificate.RawSubject = stranger.Certificate.RawSubject
+			issued, err := renamed.Issue([]string{"webhook.ns.svc"}, start, policy.Lifetime)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return issued
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -9,7 +9,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -49,7 +49,7 @@ func (r *Reconciler) inject(ctx context.Context, authority []byte) error {
 		&admissionregistrationv1.MutatingWebhookConfigurationList{}, &admissionregistrationv1.ValidatingWebhookConfigurationList{},
 	} {
 		failed = errors.Join(failed, r.options.Client.List(ctx, list))
-		_ = meta.EachListItem(list, func(configuration runtime.Object) error {
+		_ = apimeta.EachListItem(list, func(configuration runtime.Object) error {
 			former, _ := configuration.(client.Object)
 			failed = errors.Join(failed, r.injectInto(ctx, former, authority))
 			return nil // The others are written, too.

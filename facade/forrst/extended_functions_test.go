@@ -222,11 +222,11 @@ func TestVendorFunctionsOnWhatTheCallerDoesNotHold(t *testing.T) {
 	f.clock.SetTime(f.clock.Now().Add(time.Second))
 	for _, function := range []string{wire.Renew, wire.Release} {
 		for arguments, want := range map[string]string{
-			`"key":"lock:x","owner":"o"`:   `404 LOCK_NOT_FOUND {"key":"lock:x"}`,
-			`"key":"lock:old","owner":"o"`: `404 LOCK_NOT_FOUND {"key":"lock:old","expired":true}`,
-			`"key":"lock:old","owner":"p"`: `404 LOCK_NOT_FOUND {"key":"lock:old"}`,
-			`"key":"de​ploy","owner":"o"`:  `404 LOCK_NOT_FOUND {"key":"de​ploy"}`, // Keys as earlier releases granted them are only kept.
-			`"key":"lock:k","owner":"o"`:   `403 LOCK_OWNERSHIP_MISMATCH {"key":"lock:k"}`,
+			`"key":"lock:x","owner":"o"`:               `404 LOCK_NOT_FOUND {"key":"lock:x"}`,
+			`"key":"lock:old","owner":"o"`:             `404 LOCK_NOT_FOUND {"key":"lock:old","expired":true}`,
+			`"key":"lock:old","owner":"p"`:             `404 LOCK_NOT_FOUND {"key":"lock:old"}`,
+			"\"key\":\"de\u200bploy\",\"owner\":\"o\"": "404 LOCK_NOT_FOUND {\"key\":\"de\u200bploy\"}", // Keys as earlier releases granted them are only kept.
+			`"key":"lock:k","owner":"o"`:               `403 LOCK_OWNERSHIP_MISMATCH {"key":"lock:k"}`,
 		} {
 			got := f.post(envelopeWith(function, `,"arguments":{`+arguments+`}`, ""))
 			if len(got.Errors) != 1 || fmt.Sprint(got.status, " ", got.Errors[0].Code, " ", string(got.Errors[0].Details)) != want {

@@ -70,8 +70,8 @@ func (c *certificate) write(path, kind string, content []byte) {
 	}
 }
 
-// serve starts a server with the certificate, which tells of each one that it has read.
-func (c *certificate) serve(served served) (*serving, <-chan struct{}) {
+// serve starts a server that has read the certificate.
+func (c *certificate) serve(served served) *serving {
 	c.t.Helper()
 	changed := make(chan struct{}, 10)
 	files := certfile.New(certfile.Options{
@@ -81,7 +81,7 @@ func (c *certificate) serve(served served) (*serving, <-chan struct{}) {
 	s := serveWith(c.t, server.Options{Certificates: files}, served)
 	<-changed
 	s.url = strings.Replace(s.url, "http://", "https://", 1)
-	return s, changed
+	return s
 }
 
 // trust gives the client new connections that trust the certificate only.
@@ -93,7 +93,7 @@ func (c *certificate) trust(s *serving, config *tls.Config) {
 
 func TestTLS(t *testing.T) {
 	c := newCertificate(t)
-	s, _ := c.serve(newFixture(t).served)
+	s := c.serve(newFixture(t).served)
 	c.trust(s, &tls.Config{})
 	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.status != 200 || got.major != 2 {
 		t.Errorf("HTTP/%d, status %d, %v", got.major, got.status, got.err)
@@ -117,7 +117,7 @@ func TestTLS(t *testing.T) {
 }
 
 func TestNothingIsServedBesidesTLS(t *testing.T) {
-	s, _ := newCertificate(t).serve(newFixture(t).served)
+	s := newCertificate(t).serve(newFixture(t).served)
 	s.url = strings.Replace(s.url, "https://", "http://", 1)
 	if got := s.receive(t.Context(), envelopeWith(ping, "", "")); got.status == 200 || got.err == nil {
 		t.Errorf("HTTP/1.1 without TLS: status %d", got.status)

@@ -28,10 +28,10 @@ func (f *fixture) awaitQueue(length int) {
 	}
 }
 
-// beginPost sends a request in a goroutine of its own.
-func (f *fixture) beginPost(body string, headers ...string) <-chan answer {
+// beginPost sends a request that waits in a goroutine of its own.
+func (f *fixture) beginPost(headers ...string) <-chan answer {
 	answered := make(chan answer, 1)
-	go func() { answered <- f.do(http.MethodPost, report, body, headers...) }()
+	go func() { answered <- f.do(http.MethodPost, report, waiting, headers...) }()
 	return answered
 }
 
@@ -48,7 +48,7 @@ func TestAWaitThatRunsOutIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.acquire(report, ofSixty)
-		waits := f.beginPost(waiting, "User", "bob")
+		waits := f.beginPost("User", "bob")
 		f.awaitQueue(1)
 		f.clock.Step(30 * time.Second)
 		if got := (<-waits).want(http.StatusLocked, "lock-held"); got.header.Get("Retry-After") != "30" || got.problem().Holder != "alice" {
@@ -63,7 +63,7 @@ func TestAWaitGoesOnAsItWasPermitted(t *testing.T) {
 		known := &callers{}
 		f := newFixture(t, func(s *testfacade.Settings) { s.Access = known })
 		token := f.acquire(report, ofSixty)
-		waits := f.beginPost(waiting, "User", "bob")
+		waits := f.beginPost("User", "bob")
 		f.awaitQueue(1)
 		known.deny = []string{"bob create"}
 		f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusNoContent)
@@ -79,7 +79,7 @@ func TestARepeatedRequestIsAnsweredWithTheOneThatWaited(t *testing.T) {
 		token := f.acquire(report, ofSixty)
 		var posted []<-chan answer
 		for calls := range 3 {
-			posted = append(posted, f.beginPost(waiting, "User", "bob", "Idempotency-Key", "0123456789abcdef"))
+			posted = append(posted, f.beginPost("User", "bob", "Idempotency-Key", "0123456789abcdef"))
 			f.awaitQueue(calls + 1)
 		}
 		f.do(http.MethodDelete, report, "", "X-Lock-Token", token).want(http.StatusNoContent)
@@ -99,9 +99,9 @@ func TestARepeatedRequestWhoseGrantHasEndedIsTold(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(t)
 				token := f.acquire(report, ofSixty)
-				first := f.beginPost(waiting, "User", "bob", "Idempotency-Key", "0123456789abcdef")
+				first := f.beginPost("User", "bob", "Idempotency-Key", "0123456789abcdef")
 				f.awaitQueue(1)
-				repeated := f.beginPost(waiting, "User", "bob", "Idempotency-Key", "0123456789abcdef")
+				repeated := f.beginPost("User", "bob", "Idempotency-Key", "0123456789abcdef")
 				f.awaitQueue(2)
 				f.locks.SetHooks(locktest.Hooks{Before: func(ctx context.Context, call locktest.Call) error {
 					if call.Verb == end {
@@ -125,7 +125,7 @@ func TestARepeatableCallThatWaitsPassesNoOther(t *testing.T) {
 		f := newFixture(t)
 		f.acquire(report, ofSixty)
 		f.locks.Calls()
-		waits := f.beginPost(waiting, "User", "bob", "Idempotency-Key", "0123456789abcdef")
+		waits := f.beginPost("User", "bob", "Idempotency-Key", "0123456789abcdef")
 		f.awaitQueue(1)
 		var made []string
 		for _, call := range f.locks.Calls() {

@@ -385,7 +385,7 @@ func (i *issuing) published(ctx context.Context) []*x509.Certificate {
 // empty asks for another authority or certificate.
 func (i *issuing) empty(ctx context.Context, name string) {
 	GinkgoHelper()
-	_, err := admin.Run(ctx, "", "patch", "secret", i.prefix+name, "-n", i.namespace, "--type=merge", `-p={"data":null}`)
+	_, err := admin.Run(ctx, "", "patch", "secret", i.prefix+name, "-n", i.namespace, "--type=merge", `-p={"data":{"tls.crt":"","tls.key":""}}`)
 	Expect(err).NotTo(HaveOccurred())
 }
 
