@@ -98,10 +98,10 @@ func (r *Report) judgeDefinition(facts *Facts) (isServed bool) {
 	case apierrors.IsNotFound(err):
 		r.fail(check, "install it", "lock-operator is not installed: the cluster does not know Locks")
 		return false
-	case err != nil && facts.Served != nil:
+	case err != nil && apimeta.IsNoMatchError(facts.Served):
 		r.fail(check, "install it", "lock-operator is not installed, or not wholly: the cluster does not serve Locks: %v", facts.Served)
 		return false
-	case apierrors.IsForbidden(err):
+	case apierrors.IsForbidden(err) && facts.Served == nil:
 		r.ok(check, "the cluster serves %s; you may not read its definition", v1alpha1.GroupVersion)
 		return true
 	case err != nil:

@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -188,7 +189,7 @@ func TestFindsWhatIsWrong(t *testing.T) {
 		"a definition that terminates": {func(f *Facts) {
 			f.Definition.Value.Status.Conditions = append(f.Definition.Value.Status.Conditions, terminating)
 		}, Fail, "kubectl get locks.forrst.dev -A --context far"},
-		"a definition that has no effect": {func(f *Facts) { f.Served = errors.New("no matches for kind Lock") }, Fail, "does not serve Locks: no matches"},
+		"a definition that has no effect": {func(f *Facts) { f.Served = &apimeta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "forrst.dev", Kind: "Lock"}} }, Fail, "does not serve Locks: no matches"},
 		"fields of another version": {func(f *Facts) {
 			f.Definition.Value.Spec.Versions = append(definition("v1alpha1").Spec.Versions, definition("v1", neededFields...).Spec.Versions...)
 		}, Fail, "lacks spec.guards"},
@@ -282,8 +283,8 @@ func TestStopsWhereNothingIsInstalled(t *testing.T) {
 	notFound := apierrors.NewNotFound(schema.GroupResource{Resource: "customresourcedefinitions"}, "locks.forrst.dev")
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "customresourcedefinitions"}, "locks.forrst.dev", nil)
 	for name, breaks := range map[string]func(*Facts){
-		"to an administrator": func(f *Facts) { f.Definition.Err, f.Served = notFound, errors.New("no matches for kind Lock") },
-		"to others":           func(f *Facts) { f.Definition.Err, f.Served = forbidden, errors.New("no matches for kind Lock") },
+		"to an administrator": func(f *Facts) { f.Definition.Err, f.Served = notFound, &apimeta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "forrst.dev", Kind: "Lock"}} },
+		"to others":           func(f *Facts) { f.Definition.Err, f.Served = forbidden, &apimeta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "forrst.dev", Kind: "Lock"}} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			facts := well(t)

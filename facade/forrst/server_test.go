@@ -2,6 +2,7 @@ package forrst_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -9,7 +10,9 @@ import (
 	"time"
 
 	"forrst.dev/lock-operator/facade/forrst"
+	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/facade/server"
+	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
 )
 
@@ -146,4 +149,37 @@ func TestServerFinishesRunningCallsWhenItsListenerBreaks(t *testing.T) {
 		t.Error("no error")
 	}
 	f.wantHeld()
+}
+
+// TestConnectionsAreBounded has a call wait on the only connection that there may be.
+func TestConnectionsAreBounded(t *testing.T) {
+	f := newFixture(t)
+	f.hold("k", "alice", time.Hour)
+	began := f.letCallsWait()
+	s := serveWith(t, server.Options{DrainTimeout: time.Minute, MaxConnections: 1}, f.served)
+	first := dial(t, s)
+	writeCall(t, first, envelopeWith(wire.Acquire, arguments(`"key":"k","block":{"value":30}`), ""))
+	<-began
+	if status := s.post(t.Context(), envelopeWith(ping, "", "")); status != 0 {
+		t.Fatalf("a second connection got status %d", status)
+	}
+	if err := f.locks.Release(t.Context(), namespace, "lock:k", lock.Proof{Owner: "alice"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	for s.post(t.Context(), envelopeWith(ping, "", "")) != http.StatusOK { // The call ends after its answer.
+		if t.Context().Err() != nil {
+			t.Fatal("an idle connection makes no room")
+		}
+	}
+	s.wantEnd(t)
+}
+
+func writeCall(tb testing.TB, connection net.Conn, body string) {
+	tb.Helper()
+	if _, err := fmt.Fprintf(connection, "POST /forrst HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+		tb.Fatal(err)
+	}
 }

@@ -26,6 +26,8 @@ type acquisition struct {
 	wait   time.Duration
 	// isRepeatable says that the caller has sent an Idempotency-Key.
 	isRepeatable bool
+	// isSecond says that the lock was free after the first try, which had found it held.
+	isSecond bool
 }
 
 // acquire answers POST.
@@ -98,9 +100,9 @@ func (c *call) afterAcquire(requested *acquisition, granted *v1alpha1.Lock, err 
 		return found, lookErr
 	case isElsewhere:
 		return nil, errRepeatedEnded()
-	case requested.wait == 0 && errors.Is(lookErr, lock.ErrNotHeld):
+	case requested.wait == 0 && !requested.isSecond && errors.Is(lookErr, lock.ErrNotHeld):
 		// What held the lock may have been the grant of this request, which must not be told that another one holds it.
-		requested.isRepeatable = false
+		requested.isSecond = true
 		granted, err = requested.Acquire(ctx, c.operation.name)
 		return c.afterAcquire(requested, granted, err)
 	}
