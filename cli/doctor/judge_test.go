@@ -189,7 +189,9 @@ func TestFindsWhatIsWrong(t *testing.T) {
 		"a definition that terminates": {func(f *Facts) {
 			f.Definition.Value.Status.Conditions = append(f.Definition.Value.Status.Conditions, terminating)
 		}, Fail, "kubectl get locks.forrst.dev -A --context far"},
-		"a definition that has no effect": {func(f *Facts) { f.Served = &apimeta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "forrst.dev", Kind: "Lock"}} }, Fail, "does not serve Locks: no matches"},
+		"a definition that has no effect": {func(f *Facts) {
+			f.Served = &apimeta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "forrst.dev", Kind: "Lock"}}
+		}, Fail, "does not serve Locks: no matches"},
 		"fields of another version": {func(f *Facts) {
 			f.Definition.Value.Spec.Versions = append(definition("v1alpha1").Spec.Versions, definition("v1", neededFields...).Spec.Versions...)
 		}, Fail, "lacks spec.guards"},
@@ -283,8 +285,12 @@ func TestStopsWhereNothingIsInstalled(t *testing.T) {
 	notFound := apierrors.NewNotFound(schema.GroupResource{Resource: "customresourcedefinitions"}, "locks.forrst.dev")
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "customresourcedefinitions"}, "locks.forrst.dev", nil)
 	for name, breaks := range map[string]func(*Facts){
-		"to an administrator": func(f *Facts) { f.Definition.Err, f.Served = notFound, &apimeta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "forrst.dev", Kind: "Lock"}} },
-		"to others":           func(f *Facts) { f.Definition.Err, f.Served = forbidden, &apimeta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "forrst.dev", Kind: "Lock"}} },
+		"to an administrator": func(f *Facts) {
+			f.Definition.Err, f.Served = notFound, &apimeta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "forrst.dev", Kind: "Lock"}}
+		},
+		"to others": func(f *Facts) {
+			f.Definition.Err, f.Served = forbidden, &apimeta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "forrst.dev", Kind: "Lock"}}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			facts := well(t)

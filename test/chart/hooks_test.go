@@ -162,7 +162,7 @@ func TestTheHooks(t *testing.T) {
 		if output, err := check(); err != nil {
 			t.Fatalf("with nothing under a lock: %v: %s", err, output)
 		}
-		cluster.lock(t, operator, "held")
+		cluster.lock(t, operator)
 		if output, err := check(); err == nil || !strings.Contains(output, `Lock default/held is held by "ann"`) {
 			t.Errorf("with a lock: %v: %s", err, output)
 		}

@@ -31,7 +31,7 @@ spec: {suspend: true, template: {spec: {restartPolicy: Never, containers: [{name
 	}
 	cluster.helm(t, "install", release, chart, "--namespace="+namespace, "--create-namespace", "--set="+everything+",namespace.create=false")
 	cluster.must(t, "wait", "customresourcedefinition/locks.forrst.dev", "--for=condition=Established")
-	cluster.lock(t, operator, "held", "example.com/other")
+	cluster.lock(t, operator, "example.com/other")
 	cluster.helm(t, "uninstall", release, "--namespace="+namespace, "--no-hooks", "--timeout=2m")
 	cluster.must(t, "delete", "customresourcedefinition/locks.forrst.dev", "--wait=false")
 	cluster.documented(t, "install.md", "kubectl get jobs --all-namespaces")

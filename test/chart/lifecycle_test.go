@@ -21,15 +21,15 @@ func (c *cluster) remaining(t *testing.T) []string {
 	return strings.Fields(c.must(t, "get", ownKinds, "-A", "-l", "app.kubernetes.io/name=lock-operator", "-o", "name"))
 }
 
-// lock creates a lock as the operator does, which no webhook judges: there is none to ask.
-func (c *cluster) lock(t *testing.T, operator, name string, finalizers ...string) {
+// lock creates the lock "held" as the operator does, which no webhook judges: there is none to ask.
+func (c *cluster) lock(t *testing.T, operator string, finalizers ...string) {
 	t.Helper()
 	manifest := fmt.Sprintf(`
 apiVersion: forrst.dev/v1alpha1
 kind: Lock
-metadata: {name: %[1]s, namespace: default, finalizers: [%[2]s]}
-spec: {key: %[1]s, owner: test, holder: ann, ttl: 1h, acquireTime: "2026-01-01T00:00:00.000000Z", renewTime: "2026-01-01T00:00:00.000000Z", expireTime: "2126-01-01T00:00:00.000000Z"}
-`, name, strings.Join(finalizers, ","))
+metadata: {name: held, namespace: default, finalizers: [%s]}
+spec: {key: held, owner: test, holder: ann, ttl: 1h, acquireTime: "2026-01-01T00:00:00.000000Z", renewTime: "2026-01-01T00:00:00.000000Z", expireTime: "2126-01-01T00:00:00.000000Z"}
+`, strings.Join(finalizers, ","))
 	if _, err := c.kubectl(t.Context(), manifest, "create", "--as="+operator, "-f", "-"); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestInstallUpgradeRollBackAndUninstall(t *testing.T) {
 	formerFields := cluster.must(t, "get", crd, fields)
 	formerBudget := cluster.must(t, "get", "poddisruptionbudget/lock-operator-facade", "-n", namespace, budget)
 	cluster.must(t, "wait", crd, "--for=condition=Established")
-	cluster.lock(t, operator, "held")
+	cluster.lock(t, operator)
 	// What the operator or cert-manager writes into the objects of the chart has to survive an upgrade.
 	cluster.must(t, "patch", "mutatingwebhookconfiguration", release, "--field-manager=operator", "--type=json",
 		`-p=[{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":"Cg=="},{"op":"add","path":"/webhooks/1/clientConfig/caBundle","value":"Cg=="}]`)
@@ -149,7 +149,7 @@ func TestHelmNeverDeletesTheDefinition(t *testing.T) {
 	cluster.helm(t, "install", release, chart, "--namespace="+namespace, "--create-namespace", "--set=crds.install=false")
 	cluster.helm(t, "upgrade", release, chart, "--namespace="+namespace, "--set=crds.install=true")
 	cluster.must(t, "wait", crd, "--for=condition=Established")
-	cluster.lock(t, operator, "held")
+	cluster.lock(t, operator)
 	for _, deletes := range [][]string{
 		{"rollback", release, "1"},
 		{"rollback", release, "2"},
