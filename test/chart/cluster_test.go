@@ -48,7 +48,10 @@ var startOnce = sync.OnceValues(func() (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the definitions of optional objects: %w", err)
 	}
-	environment := &envtest.Environment{CRDInstallOptions: envtest.CRDInstallOptions{Paths: strings.Fields(string(definitions)), MaxTime: 2 * time.Minute}}
+	environment := &envtest.Environment{
+		CRDInstallOptions:        envtest.CRDInstallOptions{Paths: strings.Fields(string(definitions)), MaxTime: 15 * time.Minute},
+		ControlPlaneStartTimeout: 15 * time.Minute,
+	}
 	if _, err := environment.Start(); err != nil {
 		return nil, err
 	}
