@@ -8,6 +8,15 @@ import (
 	"testing"
 )
 
+func TestLinkerFlagsNameTheVersion(t *testing.T) {
+	got := linkerFlags("v1.36.3")
+	for _, want := range []string{"gitVersion=v1.36.3 ", "gitMajor=1 ", "gitMinor=36"} {
+		if !strings.Contains(got+" ", want) {
+			t.Errorf("flags = %q, want them to contain %q", got, want)
+		}
+	}
+}
+
 func TestProgressDistinguishesDownloadsPackagesAndErrors(t *testing.T) {
 	p := &progress{}
 	// A write may end anywhere in a line.
@@ -75,6 +84,26 @@ func TestRecipeChangesWithThePinnedVersions(t *testing.T) {
 			t.Errorf("%v has the key of %s", content, earlier)
 		}
 		seen[key] = content.mod + ", " + content.sum
+	}
+}
+
+func TestReplaceFolderRemovesTheOldFolder(t *testing.T) {
+	parent := t.TempDir()
+	folder, finished := filepath.Join(parent, "k8s"), filepath.Join(parent, "finished")
+	writeFile(t, filepath.Join(folder, "old"), "")
+	writeFile(t, filepath.Join(finished, "new"), "")
+	if err := replaceFolder(folder, finished); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(folder, "old")); !errors.Is(err, os.ErrNotExist) {
+		t.Error("the old binary still exists")
+	}
+	if _, err := os.Stat(filepath.Join(folder, "new")); err != nil {
+		t.Error(err)
+	}
+	entries, err := os.ReadDir(parent)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("entries = %v, error = %v, want the folder alone", entries, err)
 	}
 }
 

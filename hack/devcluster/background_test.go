@@ -3,44 +3,16 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 )
 
-// holderVariable makes the test binary hold the state folder that it names until SIGTERM, instead of running tests.
-const holderVariable = "DEVCLUSTER_TEST_HOLDER"
-
-func TestMain(m *testing.M) {
-	dir := os.Getenv(holderVariable)
-	if dir == "" {
-		os.Exit(m.Run())
-	}
-	ended, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	claim, err := stateDir(dir).claim()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	<-ended.Done()
-	_ = claim.Close()
-}
-
 func TestDownEndsTheHolder(t *testing.T) {
 	dir := stateDir(t.TempDir())
-	holder := exec.CommandContext(t.Context(), os.Args[0])
-	holder.Env, holder.Stderr = append(os.Environ(), holderVariable+"="+string(dir)), os.Stderr
-	if err := holder.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = holder.Wait() })
+	holder := runHelper(t, "claim", string(dir))
 	if err := waitFor(t.Context(), "the holder", func(context.Context) error {
 		pid, _, err := dir.holder()
 		if pid != holder.Process.Pid {
@@ -50,6 +22,7 @@ func TestDownEndsTheHolder(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := down(options{dir: string(dir)}, io.Discard); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,62 @@ import (
 	"testing"
 )
 
+func TestMissingBinariesAreNamed(t *testing.T) {
+	folder := t.TempDir()
+	operatorPath := filepath.Join(folder, "operator")
+	all := []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"}
+
+	for name, test := range map[string]struct {
+		executable []string
+		plain      []string
+		operator   bool
+		want       []string
+	}{
+		"no binary exists": {
+			want: []string{"etcd, kube-apiserver, kube-controller-manager, kubectl", folder, "make control-plane"},
+		},
+		"one is missing": {
+			executable: []string{"etcd", "kube-apiserver", "kubectl"},
+			want:       []string{"no binary kube-controller-manager in", folder, "make control-plane"},
+		},
+		"one cannot be executed": {
+			executable: []string{"etcd", "kube-apiserver", "kube-controller-manager"},
+			plain:      []string{"kubectl"},
+			want:       []string{"no binary kubectl in", folder},
+		},
+		"the operator is missing": {
+			executable: all,
+			want:       []string{operatorPath, "make build"},
+		},
+		"all binaries exist": {
+			executable: append([]string{"operator"}, all...),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, name := range append(all, "operator") {
+				if err := os.RemoveAll(filepath.Join(folder, name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			touch(t, folder, 0o755, test.executable...)
+			touch(t, folder, 0o644, test.plain...)
+
+			err := requireBinaries(options{binaries: folder, operator: operatorPath})
+			if len(test.want) == 0 {
+				if err != nil {
+					t.Errorf("error = %v, want none", err)
+				}
+				return
+			}
+			for _, want := range test.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("error = %v, want one with %q", err, want)
+				}
+			}
+		})
+	}
+}
+
 func TestUnusableFacadeAddressesAreRefused(t *testing.T) {
 	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -76,5 +132,20 @@ func TestAMissingPrometheusIsExplained(t *testing.T) {
 	touch(t, folder, 0o755, "prometheus")
 	if found, err := findPrometheus(path); err != nil || found != filepath.Join(folder, "prometheus") {
 		t.Errorf("found %q, %v, want that of the machine", found, err)
+	}
+}
+
+func TestNodesNeedTwoMoreBinaries(t *testing.T) {
+	folder := t.TempDir()
+	touch(t, folder, 0o755, "etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
+	opts := options{binaries: folder, nodes: 1, kwok: filepath.Join(folder, "kwok")}
+	for _, missing := range []string{"kube-scheduler", "kwok"} {
+		if err := requireBinaries(opts); err == nil || !strings.Contains(err.Error(), missing) {
+			t.Errorf("error = %v, want one that names %s", err, missing)
+		}
+		touch(t, folder, 0o755, missing)
+	}
+	if err := requireBinaries(opts); err != nil {
+		t.Error(err)
 	}
 }

@@ -35,6 +35,22 @@ func TestStateFolderHasOneOwner(t *testing.T) {
 	_ = again.Close()
 }
 
+func TestStateFolderIsHeldByTheProcessThatInheritedTheClaim(t *testing.T) {
+	s, _ := testSupervisor(t)
+	startHelper(t, s, "ignore", "etcd", "")
+	awaitReady(t, s.dir.log("etcd"))
+	if err := s.claim.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, held, err := s.dir.holder(); !held || err != nil {
+		t.Errorf("with a process left: held = %v, error = %v", held, err)
+	}
+	if err := s.processes[0].cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	awaitFree(t, s.dir)
+}
+
 func TestFolderWithForeignFilesIsRefused(t *testing.T) {
 	folder := t.TempDir()
 	touch(t, folder, 0o600, "thesis.txt")
