@@ -94,9 +94,8 @@ func (a *Acquisition) TTL() time.Duration { return a.request.TTL }
 
 // Acquire takes the lock for a call of the function, or waits for it as long as the permit of the caller
 // allows, which has paid for that. What the permit has waited for its turns is a part of the wait. If the caller goes away
-// meanwhile, no lock is left behind: the caller could not learn the owner token. It must not be called
-// again for a request that waits. The error is
-// a [*limits.Error] or one of [lock.Backend]'s Acquire.
+// meanwhile, no lock is left behind: the caller could not learn the owner token. It must not be called again for a request
+// that waits. The error is a [*limits.Error] or one of [lock.Backend]'s Acquire.
 func (a *Acquisition) Acquire(ctx context.Context, function string) (granted *v1alpha1.Lock, err error) {
 	if a.request.Wait > 0 {
 		err = a.caller.Permit.Wait(ctx, func(ctx context.Context) (err error) {
