@@ -25,6 +25,8 @@ func Of(event Event, via Via, object *v1alpha1.Lock) Record {
 		Function:  spec.Function,
 		Holder:    spec.Holder,
 		OwnerHash: lock.Fingerprint(spec.Owner),
+
+		ResourceVersion: object.ResourceVersion,
 	}
 	if token, err := object.FencingToken(); err == nil {
 		record.FencingToken = token

@@ -83,6 +83,9 @@ type Record struct {
 	// IsLate says of a renewal that less than a fifth of the time since the grant or the renewal before was
 	// left. It is for metrics, and no part of the text: readers compare the times of the records.
 	IsLate bool `json:"-"`
+	// ResourceVersion is the version of the lock that the record is of, empty if it has none. It is for Events, and no
+	// part of the text.
+	ResourceVersion string `json:"-"`
 	// OmittedEvent, Cause, Count and Since are those of [Omitted]: what the records would have been,
 	// why they are missing, how many they are, and the time of the first. Time is that of the last.
 	OmittedEvent Event              `json:"omittedEvent,omitempty"`

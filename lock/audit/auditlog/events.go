@@ -30,7 +30,8 @@ type eventSink struct {
 // WithEvents returns a sink that passes all records to next, which may be nil, and makes an Event
 // of type Warning for each forced release, in the namespace of the lock, with the actor and the
 // reason; none for a dry run. Frequent facts such as grants and renewals make no Event: each would be one more write.
-// An Event that cannot be written is dropped.
+// An Event that cannot be written is dropped. It is about a version of the lock: the recorder counts Events about the same
+// object in one, with the note of the first, and two users may give different reasons.
 func WithEvents(recorder clientevents.EventRecorder, next audit.Sink) audit.Sink {
 	return &eventSink{Sink: audit.OrNowhere(next), recorder: recorder}
 }
@@ -39,7 +40,7 @@ func WithEvents(recorder clientevents.EventRecorder, next audit.Sink) audit.Sink
 func (s *eventSink) Record(record audit.Record) {
 	if record.Event == audit.ForceReleased && !record.DryRun {
 		lock := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{
-			Namespace: record.Namespace, Name: record.Lock, UID: types.UID(record.UID),
+			Namespace: record.Namespace, Name: record.Lock, UID: types.UID(record.UID), ResourceVersion: record.ResourceVersion,
 		}}
 		s.recorder.Eventf(lock, nil, corev1.EventTypeWarning, ReasonForceReleased, ActionForceRelease, "%s", noteOf(&record))
 	}

@@ -1,12 +1,19 @@
 package auditlog
 
 import (
+	"context"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	clientevents "k8s.io/client-go/tools/events"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/audit/audittest"
 )
@@ -51,6 +58,52 @@ func TestForcedReleasesAreEvents(t *testing.T) {
 		})
 	}
 	WithEvents(clientevents.NewFakeRecorder(1), nil).Record(record(audit.Granted, "alice", ""))
+}
+
+// eventSinkFunc is told of each request.
+type eventSinkFunc func(request string, event *eventsv1.Event)
+
+func (sink eventSinkFunc) Create(_ context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
+	sink("create", event)
+	return event, nil
+}
+
+func (sink eventSinkFunc) Update(_ context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
+	sink("update", event)
+	return event, nil
+}
+
+func (sink eventSinkFunc) Patch(_ context.Context, event *eventsv1.Event, _ []byte) (*eventsv1.Event, error) {
+	sink("patch", event)
+	return event, nil
+}
+
+// A delete that admission let pass may be overtaken by one of another version, for another reason.
+func TestEachForcedReleaseShowsItsReason(t *testing.T) {
+	requests := make(chan string, 2)
+	broadcaster := clientevents.NewBroadcaster(eventSinkFunc(func(request string, event *eventsv1.Event) {
+		_, reason, _ := strings.Cut(event.Note, "by force by ")
+		requests <- request + " " + reason
+	}))
+	t.Cleanup(broadcaster.Shutdown)
+	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	sink := WithEvents(broadcaster.NewRecorder(scheme, "lock-operator"), nil)
+	about := &v1alpha1.Lock{ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: "report", UID: "uid"}}
+	for version, reason := range []string{"the rack burns", "worker-7 lost its disk"} {
+		about.ResourceVersion = strconv.Itoa(version + 1)
+		ended := audit.Ended(audit.ForceReleased, audit.ByForce, audit.Admission, "root", about, time.Time{})
+		ended.Message = reason
+		sink.Record(ended)
+		if got, want := <-requests, "create \"root\": "+reason; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
 }
 
 func TestNotesAreBounded(t *testing.T) {
