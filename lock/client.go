@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -47,7 +46,7 @@ func (c *Client) Namespace() string { return c.namespace }
 //
 // If it fails, the caller does not hold the lock. The error matches
 //
-//   - [ErrDoubleLock] if ctx descends from the context of a Held of this key,
+//   - [ErrDoubleLock] if ctx descends from the context of a Held of this key, and [ErrLockOrder] as [WithLockOrder] says,
 //   - [ErrTimeout] if [WithWait] was given and the lock was held that long; it
 //     wraps a [*HeldError] that names the holder and the time of expiry,
 //   - [ErrInvalid], and for the key [ErrInvalidKey], if the request cannot be granted,
@@ -104,10 +103,15 @@ func (c *Client) settings(method string, concerned optionSet, key string, option
 }
 
 func (c *Client) acquire(ctx context.Context, settings settings) (*Held, error) {
-	key := settings.request.FullKey()
-	if c.isHeldBy(ctx, key) {
-		return nil, c.doubleLock(key)
+	if err := c.checkContext(ctx, settings); err != nil {
+		return nil, err
 	}
+	return c.take(ctx, settings)
+}
+
+// take acquires the lock, whatever locks the context carries.
+func (c *Client) take(ctx context.Context, settings settings) (*Held, error) {
+	key := settings.request.FullKey()
 	if settings.request.TTL == 0 {
 		settings.request.TTL = DefaultTTL
 	}
@@ -134,10 +138,6 @@ func (c *Client) acquire(ctx context.Context, settings settings) (*Held, error) 
 // maxLate is for how long a caller of Acquire whose context has ended is kept for the release of what it has got. It
 // suffices for a new connection.
 const maxLate = time.Second
-
-func (c *Client) doubleLock(key v1alpha1.FullKey) error {
-	return fmt.Errorf("%w: %s in namespace %s is held in this context already", ErrDoubleLock, key, c.namespace)
-}
 
 // request asks for the lock, repeatedly if the settings say so. It also returns the time just
 // before the successful request was sent.

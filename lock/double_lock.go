@@ -1,10 +1,10 @@
 package lock
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"reflect"
-
-	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
 // heldLocks lists the locks that a context carries, the latest first.
@@ -25,16 +25,24 @@ func withHeldLock(ctx context.Context, held *Held) context.Context {
 	return context.WithValue(ctx, heldLocksKey{}, &heldLocks{held: held, outer: outer})
 }
 
-// isHeldBy reports whether the context carries this lock and it has not ended.
-func (c *Client) isHeldBy(ctx context.Context, key v1alpha1.FullKey) bool {
+// checkContext returns an error if the context carries a lock beside which this one must not be acquired.
+func (c *Client) checkContext(ctx context.Context, settings settings) error {
+	key := settings.request.FullKey()
 	locks, _ := ctx.Value(heldLocksKey{}).(*heldLocks)
 	for ; locks != nil; locks = locks.outer {
 		held := locks.held
-		if held.key == key && held.client.namespace == c.namespace && held.client.uses(c.backend) && !held.hasEnded() {
-			return true
+		if !held.client.uses(c.backend) || held.hasEnded() {
+			continue
+		}
+		order := cmp.Or(cmp.Compare(c.namespace, held.client.namespace), cmp.Compare(key, held.key))
+		switch {
+		case order == 0:
+			return fmt.Errorf("%w: %s in namespace %s is held in this context already", ErrDoubleLock, key, c.namespace)
+		case order < 0 && settings.isOrdered:
+			return fmt.Errorf("%w: %s in namespace %s comes before %s in namespace %s, which this context holds", ErrLockOrder, key, c.namespace, held.key, held.client.namespace)
 		}
 	}
-	return false
+	return nil
 }
 
 // uses reports whether the client uses this backend: the same key in another cluster is another

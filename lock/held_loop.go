@@ -73,16 +73,23 @@ const confirmPause = 200 * time.Millisecond
 // confirm reads the lock after a watch began without it: either the watch is behind the grant, as
 // usual for a moment, or it began after the end.
 func (h *Held) confirm() {
-	if !sleep(h.calls, h.clock, confirmPause) || h.isSeen.Load() {
-		return
+	if sleep(h.calls, h.clock, confirmPause) && !h.isSeen.Load() {
+		_ = h.look(h.calls)
 	}
-	found, err := h.client.backend.Get(h.calls, h.client.namespace, h.key)
+}
+
+// look reads the lock, and ends the hold if that shows another grant or none. It returns why the hold is not known to be
+// in force.
+func (h *Held) look(ctx context.Context) error {
+	found, err := h.client.backend.Get(ctx, h.client.namespace, h.key)
 	if err == nil && !h.grant.isIn(found) {
 		err = ErrOwnerMismatch // also if the owner token is the same
 	}
 	if loss := h.lossIn(err, h.clock.Now(), h.Deadline()); loss != nil {
 		h.end(loss)
+		return loss
 	}
+	return err
 }
 
 // step starts a renewal if one is due and returns how long until the next action.

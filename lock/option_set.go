@@ -5,7 +5,7 @@ import (
 )
 
 // optionSet is a set of options.
-type optionSet uint16
+type optionSet uint32
 
 // The options, in the order of optionNames.
 const (
@@ -25,24 +25,27 @@ const (
 	optionClock
 	optionPriority
 	optionFencingToken
+	optionLockOrder
+	optionStrictTogether
 )
 
 var optionNames = []string{
 	"WithScope", "WithFunction", "WithTTL", "WithWait", "WithOwner", "WithReason", "WithHolderRef", "WithReleaseDelay",
 	"WithoutRenewal", "WithRetry", "WithReleaseTimeout", "WithRaw", "WithKeys", "WithClock",
-	"WithPriority", "WithFencingToken",
+	"WithPriority", "WithFencingToken", "WithLockOrder", "WithStrictTogether",
 }
 
 // The options that concern the methods.
 const (
-	ofKey     = optionScope | optionFunction
-	ofHold    = ofKey | optionTTL | optionRenewal | optionReleaseTimeout | optionClock // Resume
-	ofAcquire = ofHold | optionWait | optionOwner | optionReason | optionHolderRef | optionReleaseDelay | optionRetry | optionPriority
-	ofRelease = ofKey | optionReleaseTimeout
-	ofForce   = ofKey | optionFencingToken
-	ofGet     = ofKey | optionRaw | optionKeys
-	ofList    = optionOwner | optionRaw | optionKeys
-	ofAll     = ofAcquire | ofGet | ofForce
+	ofKey      = optionScope | optionFunction
+	ofHold     = ofKey | optionTTL | optionRenewal | optionReleaseTimeout | optionClock // Resume
+	ofAcquire  = ofHold | optionWait | optionOwner | optionReason | optionHolderRef | optionReleaseDelay | optionRetry | optionPriority | optionLockOrder
+	ofTogether = ofAcquire&^optionRetry | optionStrictTogether // AcquireAll, DoAll
+	ofRelease  = ofKey | optionReleaseTimeout
+	ofForce    = ofKey | optionFencingToken
+	ofGet      = ofKey | optionRaw | optionKeys
+	ofList     = optionOwner | optionRaw | optionKeys
+	ofAll      = ofAcquire | ofTogether | ofGet | ofForce
 )
 
 // without returns an error that names the options of the set that are not among those that concern the method,

@@ -33,6 +33,8 @@ var options = map[string]lock.Option{
 	"WithClock":          lock.WithClock(nil),
 	"WithPriority":       lock.WithPriority(1),
 	"WithFencingToken":   lock.WithFencingToken(0),
+	"WithLockOrder":      lock.WithLockOrder(),
+	"WithStrictTogether": lock.WithStrictTogether(),
 }
 
 // method is a method of a client, for a lock that is held in the proof.
@@ -43,9 +45,10 @@ type method struct {
 }
 
 var (
-	ofKey     = []string{"WithFunction", "WithScope"}
-	ofResume  = slices.Concat(ofKey, []string{"WithTTL", "WithoutRenewal", "WithReleaseTimeout", "WithClock"})
-	ofAcquire = slices.Concat(ofResume, []string{"WithWait", "WithOwner", "WithReason", "WithHolderRef", "WithReleaseDelay", "WithRetry", "WithPriority"})
+	ofKey      = []string{"WithFunction", "WithScope"}
+	ofResume   = slices.Concat(ofKey, []string{"WithTTL", "WithoutRenewal", "WithReleaseTimeout", "WithClock"})
+	ofAcquire  = slices.Concat(ofResume, []string{"WithWait", "WithOwner", "WithReason", "WithHolderRef", "WithReleaseDelay", "WithRetry", "WithPriority", "WithLockOrder"})
+	ofTogether = append(slices.DeleteFunc(slices.Clone(ofAcquire), func(name string) bool { return name == "WithRetry" }), "WithStrictTogether")
 )
 
 var methods = map[string]method{
@@ -54,6 +57,16 @@ var methods = map[string]method{
 	}},
 	"TryAcquire": {concerned: ofAcquire, call: func(ctx context.Context, client *lock.Client, _ lock.Proof, options ...lock.Option) error {
 		return released(ctx)(client.TryAcquire(ctx, "free", options...))
+	}},
+	"AcquireAll": {concerned: ofTogether, call: func(ctx context.Context, client *lock.Client, _ lock.Proof, options ...lock.Option) error {
+		held, err := client.AcquireAll(ctx, []string{"free", "too"}, options...)
+		if err != nil {
+			return err
+		}
+		return held.Release(ctx)
+	}},
+	"DoAll": {concerned: ofTogether, call: func(ctx context.Context, client *lock.Client, _ lock.Proof, options ...lock.Option) error {
+		return client.DoAll(ctx, []string{"free"}, func(context.Context, *lock.HeldAll) error { return nil }, options...)
 	}},
 	"Do": {concerned: ofAcquire, call: func(ctx context.Context, client *lock.Client, _ lock.Proof, options ...lock.Option) error {
 		return client.Do(ctx, "free", func(context.Context, *lock.Held) error { return nil }, options...)

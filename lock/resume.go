@@ -36,8 +36,8 @@ func (c *Client) Resume(ctx context.Context, key string, proof Proof, options ..
 		return nil, err
 	}
 	fullKey := settings.request.FullKey()
-	if c.isHeldBy(ctx, fullKey) {
-		return nil, c.doubleLock(fullKey)
+	if err := c.checkContext(ctx, settings); err != nil {
+		return nil, err
 	}
 	held, err := c.resume(ctx, settings, fullKey, proof)
 	if err != nil {
