@@ -31,5 +31,6 @@ func DescribeBackend(backend string, newFixture func(ctx context.Context) Fixtur
 		Describe("rights", func() { describeRights(s) })
 		Describe("streams", func() { describeStreams(s) })
 		Describe("through the SDK", func() { describeSDK(s) })
+		Describe("several locks at once", func() { describeTogether(s) })
 	})
 }
