@@ -46,7 +46,7 @@ func (c *Client) Namespace() string { return c.namespace }
 //
 // If it fails, the caller does not hold the lock. The error matches
 //
-//   - [ErrDoubleLock] if ctx descends from the context of a Held of this key, and [ErrLockOrder] as [WithLockOrder] says,
+//   - [ErrDoubleLock] if ctx descends from the context of a Held of this key, and [ErrLockOrder] as [WithOrderCheck] says,
 //   - [ErrTimeout] if [WithWait] was given and the lock was held that long; it
 //     wraps a [*HeldError] that names the holder and the time of expiry,
 //   - [ErrInvalid], and for the key [ErrInvalidKey], if the request cannot be granted,

@@ -38,8 +38,8 @@ func (c *Client) checkContext(ctx context.Context, settings settings) error {
 		switch {
 		case order == 0:
 			return fmt.Errorf("%w: %s in namespace %s is held in this context already", ErrDoubleLock, key, c.namespace)
-		case order < 0 && settings.isOrdered:
-			return fmt.Errorf("%w: %s in namespace %s comes before %s in namespace %s, which this context holds", ErrLockOrder, key, c.namespace, held.key, held.client.namespace)
+		case order < 0 && settings.isOrderChecked && settings.request.Wait > 0:
+			return fmt.Errorf("%w: %s in namespace %s comes before %s in namespace %s, which this context holds: acquire them in this order, or together by AcquireAll", ErrLockOrder, key, c.namespace, held.key, held.client.namespace)
 		}
 	}
 	return nil

@@ -72,7 +72,7 @@ var (
 	// ErrDoubleLock means that the context already holds the requested lock, and waiting for it
 	// would never end. The error names the key.
 	ErrDoubleLock = errors.New("double lock")
-	// ErrLockOrder means that the context holds a lock that comes after the requested one, see [WithLockOrder]. The error
+	// ErrLockOrder means that the context holds a lock that comes after the requested one, see [WithOrderCheck]. The error
 	// names both.
 	ErrLockOrder = errors.New("locks out of order")
 	// ErrReleased means that the lock ended because [Held.Release] was called.

@@ -51,7 +51,7 @@ type Held struct {
 	renewing chan struct{}
 	// wake tells the loop that the deadline or the next renewal has changed.
 	wake chan struct{}
-	// isSeen says that the watch has shown the grant.
+	// isSeen says that the watch or a read has shown the grant.
 	isSeen atomic.Bool
 
 	mu sync.Mutex

@@ -89,6 +89,9 @@ func (h *Held) look(ctx context.Context) error {
 		h.end(loss)
 		return loss
 	}
+	if err == nil {
+		h.isSeen.Store(true)
+	}
 	return err
 }
 

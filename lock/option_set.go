@@ -25,22 +25,22 @@ const (
 	optionClock
 	optionPriority
 	optionFencingToken
-	optionLockOrder
-	optionStrictTogether
+	optionOrderCheck
+	optionHoldAndWait
 )
 
 var optionNames = []string{
 	"WithScope", "WithFunction", "WithTTL", "WithWait", "WithOwner", "WithReason", "WithHolderRef", "WithReleaseDelay",
 	"WithoutRenewal", "WithRetry", "WithReleaseTimeout", "WithRaw", "WithKeys", "WithClock",
-	"WithPriority", "WithFencingToken", "WithLockOrder", "WithStrictTogether",
+	"WithPriority", "WithFencingToken", "WithOrderCheck", "WithoutHoldAndWait",
 }
 
 // The options that concern the methods.
 const (
 	ofKey      = optionScope | optionFunction
 	ofHold     = ofKey | optionTTL | optionRenewal | optionReleaseTimeout | optionClock // Resume
-	ofAcquire  = ofHold | optionWait | optionOwner | optionReason | optionHolderRef | optionReleaseDelay | optionRetry | optionPriority | optionLockOrder
-	ofTogether = ofAcquire&^optionRetry | optionStrictTogether // AcquireAll, DoAll
+	ofAcquire  = ofHold | optionWait | optionOwner | optionReason | optionHolderRef | optionReleaseDelay | optionRetry | optionPriority | optionOrderCheck
+	ofTogether = ofAcquire&^optionRetry | optionHoldAndWait // AcquireAll, DoAll
 	ofRelease  = ofKey | optionReleaseTimeout
 	ofForce    = ofKey | optionFencingToken
 	ofGet      = ofKey | optionRaw | optionKeys

@@ -33,8 +33,8 @@ var options = map[string]lock.Option{
 	"WithClock":          lock.WithClock(nil),
 	"WithPriority":       lock.WithPriority(1),
 	"WithFencingToken":   lock.WithFencingToken(0),
-	"WithLockOrder":      lock.WithLockOrder(),
-	"WithStrictTogether": lock.WithStrictTogether(),
+	"WithOrderCheck":     lock.WithOrderCheck(),
+	"WithoutHoldAndWait": lock.WithoutHoldAndWait(),
 }
 
 // method is a method of a client, for a lock that is held in the proof.
@@ -47,8 +47,8 @@ type method struct {
 var (
 	ofKey      = []string{"WithFunction", "WithScope"}
 	ofResume   = slices.Concat(ofKey, []string{"WithTTL", "WithoutRenewal", "WithReleaseTimeout", "WithClock"})
-	ofAcquire  = slices.Concat(ofResume, []string{"WithWait", "WithOwner", "WithReason", "WithHolderRef", "WithReleaseDelay", "WithRetry", "WithPriority", "WithLockOrder"})
-	ofTogether = append(slices.DeleteFunc(slices.Clone(ofAcquire), func(name string) bool { return name == "WithRetry" }), "WithStrictTogether")
+	ofAcquire  = slices.Concat(ofResume, []string{"WithWait", "WithOwner", "WithReason", "WithHolderRef", "WithReleaseDelay", "WithRetry", "WithPriority", "WithOrderCheck"})
+	ofTogether = append(slices.DeleteFunc(slices.Clone(ofAcquire), func(name string) bool { return name == "WithRetry" }), "WithoutHoldAndWait")
 )
 
 var methods = map[string]method{

@@ -24,8 +24,8 @@ const DefaultReleaseTimeout = 2 * OperationTimeout
 //     [Client.Resume], and [WithReleaseTimeout] these and [Client.Release].
 //   - [WithWait], [WithPriority], [WithReason], [WithHolderRef], [WithReleaseDelay] and [WithRetry] concern Acquire, TryAcquire and Do, and
 //     [WithOwner] these and List.
-//   - [WithLockOrder] concerns Acquire, TryAcquire and Do. Of all of these, [Client.AcquireAll] and [Client.DoAll] take
-//     those of Acquire but WithRetry, and [WithStrictTogether].
+//   - [WithOrderCheck] concerns Acquire, TryAcquire and Do. Of all of these, [Client.AcquireAll] and [Client.DoAll] take
+//     those of Acquire but WithRetry, and [WithoutHoldAndWait].
 //   - [WithKeys] and [WithRaw] concern [Client.Get] and List.
 //   - [WithFencingToken] concerns [Client.ForceRelease].
 type Option func(*settings)
@@ -42,12 +42,10 @@ type settings struct {
 	// releaseTimeout is more than zero.
 	releaseTimeout time.Duration
 	clock          clock.WithTicker
-	// keys are those of locks that are acquired together, in the order of their full keys.
-	keys []string
 	// isStrict says that no lock is kept while another one is waited for.
 	isStrict bool
-	// isOrdered says that no lock may come before one that the context holds.
-	isOrdered bool
+	// isOrderChecked says that no lock is waited for that comes before one of the context.
+	isOrderChecked bool
 	// precondition is that of a forced release.
 	precondition Precondition
 	// resumed proves the lock that is taken up, nil if one is acquired.
@@ -114,21 +112,23 @@ func WithOwner(owner string) Option {
 	}
 }
 
-// WithLockOrder refuses with [ErrLockOrder] to acquire a lock under the context of one that comes after it, by namespace
-// and full key. Programs that acquire several locks one after the other, each in this order, never wait for each other in
-// a circle. Locks of another backend do not count. [Client.AcquireAll] needs no order among its own keys.
-func WithLockOrder() Option {
+// WithOrderCheck refuses with [ErrLockOrder] to wait for a lock under the context of one that comes after it, by namespace
+// and full key. Programs that acquire locks one after the other, all of them in this order, never wait for each other in a
+// circle. Locks of another backend do not count. A call that does not wait may try any lock. [Client.AcquireAll] needs no
+// order among its own keys.
+func WithOrderCheck() Option {
 	return func(s *settings) {
-		s.given |= optionLockOrder
-		s.isOrdered = true
+		s.given |= optionOrderCheck
+		s.isOrderChecked = true
 	}
 }
 
-// WithStrictTogether keeps [Client.AcquireAll] from keeping one lock while it waits for another, at the price that it may
-// wait for as long as other callers take its locks in turn.
-func WithStrictTogether() Option {
+// WithoutHoldAndWait has [Client.AcquireAll] release all that it has before it waits, each time. Such a call waits in no
+// circle with any other one. The price is that it may wait for as long as others take its locks in turn, with two writes
+// for each lock that it releases.
+func WithoutHoldAndWait() Option {
 	return func(s *settings) {
-		s.given |= optionStrictTogether
+		s.given |= optionHoldAndWait
 		s.isStrict = true
 	}
 }

@@ -35,6 +35,7 @@ func (c *Client) Resume(ctx context.Context, key string, proof Proof, options ..
 	if err != nil {
 		return nil, err
 	}
+	settings.isOrderChecked = false // It waits for nobody.
 	fullKey := settings.request.FullKey()
 	if err := c.checkContext(ctx, settings); err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -17,36 +18,20 @@ import (
 // MaxTogether is how many locks [Client.AcquireAll] acquires at most.
 const MaxTogether = together.MaxLocks
 
-// AcquireAll takes the locks of all keys, or none of them, and renews each until [HeldAll.Release]. It tries them in the
-// order of their full keys. If one is held, it gives back those that it has and waits for that one: so it keeps nothing
-// while it waits. After three such rounds it waits in the order of the keys and keeps what it has, unless
-// [WithStrictTogether] forbids that. Sets that wait never wait for each other in a circle. A program that acquires one
-// lock while it holds another does: see [WithLockOrder].
+// AcquireAll acquires the locks of all keys, or none of them, and renews each until [HeldAll.Release]. It tries them in
+// the order of their full keys. If one is held, it releases those that it has, and waits for that one. After three such
+// rounds it waits for each lock in that order, and keeps those that it has meanwhile. Calls of AcquireAll never wait for
+// each other in a circle. With [WithoutHoldAndWait] or [WithoutRenewal] it never keeps a lock while it waits, so it waits
+// in no circle with callers that acquire single locks one after the other either.
 //
-// [WithWait] bounds all waits together. The options hold for each lock, and [WithRetry] does not concern AcquireAll. The
-// error is as that of [Client.Acquire], and matches [ErrInvalid] too if there is no key, one is given twice, or there are
-// more than [MaxTogether]. If a lock that could not be given back stays for its ttl, the error says so.
+// [WithWait] bounds all waits together. The options hold for each lock; [WithRetry] does not concern AcquireAll. When the
+// last lock is granted, AcquireAll reads the others, which takes the right to get them.
+//
+// If it fails, the caller holds none of the locks. The error is as that of [Client.Acquire]. It also matches [ErrInvalid]
+// if there is no key, one is given twice, or there are more than [MaxTogether]. What could not be released stays for its
+// ttl, and the error says so. A release takes no longer than [WithReleaseTimeout] permits, also after the end of ctx.
 func (c *Client) AcquireAll(ctx context.Context, keys []string, options ...Option) (*HeldAll, error) {
 	return c.acquireAll(ctx, "AcquireAll", keys, options)
-}
-
-// acquireAll is AcquireAll on behalf of the method.
-func (c *Client) acquireAll(ctx context.Context, method string, keys []string, options []Option) (*HeldAll, error) {
-	settings, err := c.settings(method, ofTogether, "", options)
-	if err != nil {
-		return nil, err
-	}
-	settings.retry = nil
-	if err := settings.setKeys(keys); err != nil {
-		return nil, err
-	}
-	for _, key := range settings.keys {
-		settings.request.Key = key
-		if err := c.checkContext(ctx, settings); err != nil {
-			return nil, err
-		}
-	}
-	return c.takeAll(ctx, settings)
 }
 
 // DoAll is [Client.Do] for the locks of [Client.AcquireAll]: the context of fn ends as soon as one of them is or may be
@@ -61,12 +46,40 @@ func (c *Client) DoAll(ctx context.Context, keys []string, fn func(ctx context.C
 	return fn(held.Context(), held)
 }
 
-// setKeys sets the keys of a call in the order of their full keys.
-func (s *settings) setKeys(keys []string) error {
-	path, fullKey := field.NewPath("keys"), func(key string) v1alpha1.FullKey {
-		s.request.Key = key
-		return s.request.FullKey()
+// acquireAll is AcquireAll on behalf of the method.
+func (c *Client) acquireAll(ctx context.Context, method string, keys []string, options []Option) (*HeldAll, error) {
+	settings, err := c.settings(method, ofTogether, "", options)
+	if err != nil {
+		return nil, err
 	}
+	settings.retry = nil // A retry would keep some locks while it waits for another.
+	requests, err := settings.requestsOf(keys)
+	if err != nil {
+		return nil, err
+	}
+	for _, request := range requests {
+		settings.request = request
+		if err := c.checkContext(ctx, settings); err != nil {
+			return nil, err
+		}
+	}
+	taker := &heldTaker{client: c, settings: settings, requests: requests, outer: ctx, ctx: ctx}
+	wait := settings.request.Wait
+	held, err := together.Acquire(ctx, settings.clock, taker, len(requests), together.Limits{
+		Wait: wait, IsStrict: settings.isStrict || !settings.isRenewed, // Without renewal, what is kept would expire.
+	})
+	if err != nil {
+		if wait > 0 && errors.Is(err, ErrHeld) && !errors.Is(err, ErrTimeout) {
+			err = fmt.Errorf("%w: %w", ErrTimeout, err)
+		}
+		return nil, err
+	}
+	return &HeldAll{held: held, ctx: taker.ctx}, nil
+}
+
+// requestsOf returns the request for the lock of each key, in the order of the full keys.
+func (s *settings) requestsOf(keys []string) ([]Request, error) {
+	path := field.NewPath("keys")
 	var problems field.ErrorList
 	switch {
 	case len(keys) == 0:
@@ -74,144 +87,144 @@ func (s *settings) setKeys(keys []string) error {
 	case len(keys) > MaxTogether:
 		problems = append(problems, field.TooMany(path, len(keys), MaxTogether))
 	}
-	first := map[v1alpha1.FullKey]bool{}
+	var requests []Request
+	isNamed := map[v1alpha1.FullKey]bool{}
 	for index, key := range keys {
-		if first[fullKey(key)] {
+		request := s.request
+		request.Key = key
+		if err := v1alpha1.ValidateKey(key); err != nil {
+			problems = append(problems, field.Invalid(field.NewPath("spec", "key"), key, err.Error()))
+		} else if isNamed[request.FullKey()] {
 			problems = append(problems, field.Duplicate(path.Index(index), key))
 		}
-		first[fullKey(key)] = true
+		isNamed[request.FullKey()] = true
+		requests = append(requests, request)
 	}
 	if len(problems) > 0 {
-		return &InvalidError{Problems: problems}
+		return nil, &InvalidError{Problems: problems}
 	}
-	s.keys = slices.SortedFunc(slices.Values(keys), func(a, b string) int { return cmp.Compare(fullKey(a), fullKey(b)) })
-	return nil
+	slices.SortFunc(requests, func(a, b Request) int { return cmp.Compare(a.FullKey(), b.FullKey()) })
+	return requests, nil
 }
 
-// takeAll acquires the locks, whatever locks the context carries.
-func (c *Client) takeAll(ctx context.Context, settings settings) (*HeldAll, error) {
-	wait := settings.request.Wait
-	settings.request.Since = settings.clock.Now()
-	taker := &heldTaker{client: c, settings: settings, outer: ctx}
-	held, last, err := together.Acquire(ctx, settings.clock, taker, len(settings.keys), together.Limits{Wait: wait, IsStrict: settings.isStrict})
-	if err != nil {
-		if wait > 0 && errors.Is(err, ErrHeld) && !errors.Is(err, ErrTimeout) {
-			err = fmt.Errorf("%w: %w", ErrTimeout, err)
-		}
-		return nil, err
-	}
-	all := &HeldAll{held: held, ctx: held[last].ctx}
-	if err := all.confirm(ctx, last); err != nil {
-		_ = all.Release(ctx)
-		return nil, err
-	}
-	return all, nil
-}
-
-// heldTaker takes locks under the contexts of those that it has, so that the loss of one ends the wait for the next.
+// heldTaker takes each lock under the contexts of those that it has, so that the loss of one ends the wait for the next.
 type heldTaker struct {
 	client   *Client
 	settings settings
-	outer    context.Context
-	taken    []*Held
+	requests []Request
+	// outer is the context of the caller, and ctx that of the lock that was taken last, if there is one.
+	outer, ctx context.Context
 }
 
 // Take implements [together.Taker].
 func (t *heldTaker) Take(_ context.Context, number int, wait time.Duration) (*Held, error) {
-	settings, ctx := t.settings, t.outer
-	settings.request.Key, settings.request.Wait = settings.keys[number], wait
-	if count := len(t.taken); count > 0 {
-		ctx = t.taken[count-1].ctx
-	}
-	held, err := t.client.take(ctx, settings)
+	settings := t.settings
+	settings.request = t.requests[number]
+	settings.request.Wait = wait
+	held, err := t.client.take(t.ctx, settings)
 	switch {
 	case err == nil:
-		t.taken = append(t.taken, held)
-	case ctx.Err() != nil && t.outer.Err() == nil: // A lock of the set was lost meanwhile.
-		err = failed("acquire", settings.request.FullKey(), t.client.namespace, context.Cause(ctx))
+		t.ctx = held.ctx
+	case t.outer.Err() == nil && t.ctx.Err() != nil: // A lock of the set was lost meanwhile.
+		err = failed("acquire", settings.request.FullKey(), t.client.namespace, context.Cause(t.ctx))
 	}
 	return held, err
 }
 
-// GiveBack implements [together.Taker]. A lock that was lost is not left.
-func (t *heldTaker) GiveBack(ctx context.Context, held *Held) error {
-	t.taken = t.taken[:len(t.taken)-1]
-	if err := held.Release(ctx); !errors.Is(err, ErrNotHeld) {
-		return err
+// Confirm implements [together.Taker].
+func (t *heldTaker) Confirm(_ context.Context, held *Held) error {
+	err := held.look(t.ctx)
+	switch {
+	case err != nil && t.outer.Err() != nil:
+		return Interrupted(t.outer, held.key, err)
+	case t.ctx.Err() != nil:
+		err = context.Cause(t.ctx)
 	}
-	return nil
+	if err == nil {
+		return nil
+	}
+	return failed("acquire", held.key, t.client.namespace, err)
 }
 
-// HeldAll are locks that were acquired together. They end one by one, as [Held] says; the end of one ends
-// [HeldAll.Context]. The others stay, renewed, until [HeldAll.Release]. Every HeldAll must be released. Safe for
-// concurrent use.
+// GiveBack implements [together.Taker].
+func (t *heldTaker) GiveBack(ctx context.Context, grants []*Held) error {
+	t.ctx = t.outer
+	return eachHeld(grants, func(held *Held) error {
+		if err := held.Release(ctx); !errors.Is(err, ErrNotHeld) {
+			return err
+		}
+		return nil // It was lost, so nothing is left of it.
+	})
+}
+
+// eachHeld does the same with each lock at once, so that none waits for another. It joins the errors.
+func eachHeld(held []*Held, do func(*Held) error) error {
+	failures := make([]error, len(held))
+	var calls sync.WaitGroup
+	for index, each := range held {
+		calls.Go(func() { failures[index] = do(each) })
+	}
+	calls.Wait()
+	return errors.Join(failures...)
+}
+
+// HeldAll are locks that were acquired together. Each ends as [Held] says, and the end of one ends [HeldAll.Context]. The
+// others go on until [HeldAll.Release]. Every HeldAll must be released. Safe for concurrent use.
 type HeldAll struct {
 	held []*Held
 	ctx  context.Context
+
+	mu sync.Mutex
+	// err is why the first of the locks has ended, once that is known.
+	err error
 }
 
-// Locks returns the locks in the order of their full keys.
+// Locks returns the locks in the order of their full keys. Work under all of them needs [HeldAll.Context] and
+// [HeldAll.FencingToken] in place of those of a single one.
 func (h *HeldAll) Locks() []*Held { return slices.Clone(h.held) }
 
-// FencingToken returns the largest number of the grants, which fences each of the locks: it is larger than that of any
-// earlier grant of each key, and smaller than that of any later one.
+// FencingToken returns the number of the last grant, which fences each of the locks: it is larger than that of each earlier
+// grant of any of the keys, and smaller than that of each later one.
 func (h *HeldAll) FencingToken() int64 {
 	return slices.MaxFunc(h.held, func(a, b *Held) int { return cmp.Compare(a.token, b.token) }).token
 }
 
 // Deadline returns when the first of the locks ends unless it is renewed; see [Held.Deadline].
 func (h *HeldAll) Deadline() time.Time {
-	return slices.MinFunc(h.held, func(a, b *Held) int { return a.Deadline().Compare(b.Deadline()) }).Deadline()
+	deadlines := make([]time.Time, len(h.held))
+	for index, held := range h.held {
+		deadlines[index] = held.Deadline()
+	}
+	return slices.MinFunc(deadlines, time.Time.Compare)
 }
 
-// Context returns a context for work under all of the locks. It ends with the context that they were acquired with or
-// as soon as one of them ends; [context.Cause] then returns the error of [HeldAll.Err].
+// Context returns a context for work under all of the locks. It ends with the context that they were acquired with, or
+// with the first lock that ends. If a lock ends first, [context.Cause] returns why, as [Held.Err] does.
 func (h *HeldAll) Context() context.Context {
 	_ = h.Err() // Err reads the clock.
 	return h.ctx
 }
 
-// Err returns nil while all locks are held, and then the error of one that is not, see [Held.Err].
+// Err returns nil while all locks are held, and then always the same error: that of the first lock that was found to have
+// ended, see [Held.Err].
 func (h *HeldAll) Err() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for _, held := range h.held {
-		if err := held.Err(); err != nil {
-			return err
+		if h.err == nil {
+			h.err = held.Err()
 		}
 	}
-	return nil
+	return h.err
 }
 
-// Renew replaces the remaining time of each lock by a whole ttl; see [Held.Renew]. A lock that cannot be renewed keeps no
-// other from it. The errors are joined.
+// Renew replaces the remaining time of each lock by a whole ttl; see [Held.Renew]. It joins the errors.
 func (h *HeldAll) Renew(ctx context.Context, ttl time.Duration) error {
-	return h.each(func(held *Held) error { return held.Renew(ctx, ttl) })
+	return eachHeld(h.held, func(held *Held) error { return held.Renew(ctx, ttl) })
 }
 
-// Release ends all locks, see [Held.Release]. A lock that cannot be released keeps no other from it. The errors are
-// joined.
+// Release ends all locks at once; see [Held.Release]. It joins the errors.
 func (h *HeldAll) Release(ctx context.Context) error {
-	return h.each(func(held *Held) error { return held.Release(ctx) })
-}
-
-// each does the same with each lock, and with the last first, as locks that were taken in their order are released.
-func (h *HeldAll) each(do func(*Held) error) error {
-	var failures []error
-	for _, held := range slices.Backward(h.held) {
-		failures = append(failures, do(held))
-	}
-	return errors.Join(failures...)
-}
-
-// confirm reads the locks that were granted before the last one. If one has ended by then unnoticed, the number of the
-// last grant may be larger than that of the next holder of the other, and would not fence it.
-func (h *HeldAll) confirm(ctx context.Context, last int) error {
-	for number, held := range h.held {
-		if number == last {
-			continue
-		}
-		if err := held.look(ctx); err != nil {
-			return failed("acquire", held.key, held.client.namespace, err)
-		}
-	}
-	return h.Err()
+	_ = h.Err() // What was lost before is not told as released.
+	return eachHeld(h.held, func(held *Held) error { return held.Release(ctx) })
 }

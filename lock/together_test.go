@@ -87,7 +87,6 @@ func TestASetWaitsForOneLockAndKeepsNoOther(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := make(chan error, 1)
-		began := time.Now()
 		var held *lock.HeldAll
 		go func() {
 			var err error
@@ -97,11 +96,6 @@ func TestASetWaitsForOneLockAndKeepsNoOther(t *testing.T) {
 		pass(10 * time.Second)
 		if isHeld(t, service, "a") {
 			t.Error("a is kept while b is waited for")
-		}
-		for _, request := range acquisitions(service)[1:] {
-			if request.Key == "b" && request.Wait > 0 && !request.Since.Equal(began) {
-				t.Errorf("the place of the wait is that of %s, want that of the call", request.Since)
-			}
 		}
 		mustRelease(t, other)
 		if err := <-got; err != nil {
@@ -114,57 +108,135 @@ func TestASetWaitsForOneLockAndKeepsNoOther(t *testing.T) {
 }
 
 func TestASetThatIsNotGrantedHoldsNothing(t *testing.T) {
-	failing := func(verb locktest.Verb) func(*locktest.Backend) locktest.Hooks {
-		return func(*locktest.Backend) locktest.Hooks { return before(locktest.Failing(verb, lock.ErrUnavailable)) }
+	// beforeLast has the hook run after the grant of a, which is not the last one.
+	beforeLast := func(do func(ctx context.Context, service *locktest.Backend) error) func(*locktest.Backend) locktest.Hooks {
+		return func(service *locktest.Backend) locktest.Hooks {
+			hooks := unwatched // So a loss is not noticed by chance.
+			hooks.After = func(ctx context.Context, call locktest.Call) error {
+				if call.Verb == locktest.Acquire && call.Key.Bare() == "a" && call.Request.Owner != "rival" {
+					return do(ctx, service)
+				}
+				return nil
+			}
+			return hooks
+		}
+	}
+	force := func(ctx context.Context, service *locktest.Backend) error {
+		return service.ForceRelease(ctx, "default", v1alpha1.FullKeyOf("a"), "stuck")
+	}
+	failing := func(verb locktest.Verb, key string) func(*locktest.Backend) locktest.Hooks {
+		return func(*locktest.Backend) locktest.Hooks {
+			return before(func(_ context.Context, call locktest.Call) error {
+				if call.Verb == verb && call.Key.Bare() == key {
+					return lock.ErrUnavailable
+				}
+				return nil
+			})
+		}
 	}
 	tests := map[string]struct {
+		isHeld  bool
 		options []lock.Option
 		hooks   func(*locktest.Backend) locktest.Hooks
 		want    []error
 	}{
-		"held, without a wait":     {options: []lock.Option{lock.WithWait(0)}, want: []error{lock.ErrHeld}},
-		"held for the whole wait":  {options: []lock.Option{lock.WithWait(time.Second)}, want: []error{lock.ErrTimeout, lock.ErrHeld}},
-		"a retry of the client":    {options: []lock.Option{lock.WithRetry(lock.RetryPolicy{})}, want: []error{lock.ErrInvalid}},
-		"no answer":                {hooks: failing(locktest.Acquire), want: []error{lock.ErrUnavailable}},
-		"no answer to the reading": {hooks: failing(locktest.Get), want: []error{lock.ErrUnavailable}},
-		"a grant that another call has ended before the last one": {
-			hooks: func(service *locktest.Backend) locktest.Hooks {
-				hooks := unwatched
-				hooks.After = func(ctx context.Context, call locktest.Call) error {
-					if call.Verb == locktest.Acquire && call.Key.Bare() == "d" {
-						return service.ForceRelease(ctx, "default", v1alpha1.FullKeyOf("c"), "stuck")
-					}
-					return nil
+		"held, without a wait":                  {isHeld: true, options: []lock.Option{lock.WithWait(0)}, want: []error{lock.ErrHeld}},
+		"held for the whole wait":               {isHeld: true, options: []lock.Option{lock.WithWait(time.Second)}, want: []error{lock.ErrTimeout, lock.ErrHeld}},
+		"no answer to the last acquire":         {hooks: failing(locktest.Acquire, "b"), want: []error{lock.ErrUnavailable}},
+		"no answer to the reading":              {hooks: failing(locktest.Get, "a"), want: []error{lock.ErrUnavailable}},
+		"a lock was lost before the last grant": {hooks: beforeLast(force), want: []error{lock.ErrForceReleased}},
+		"and another one has it": {
+			hooks: beforeLast(func(ctx context.Context, service *locktest.Backend) error {
+				if err := force(ctx, service); err != nil {
+					return err
 				}
-				return hooks
-			},
-			want: []error{lock.ErrForceReleased},
+				request := by("rival")
+				request.Key = "a"
+				_, err := service.Acquire(ctx, "default", request)
+				return err
+			}),
+			want: []error{lock.ErrTakenOver},
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				service := newBackend()
-				client := lock.NewClient(service, "default")
-				keys := []string{"d", "c"}
-				if test.hooks == nil {
-					other, err := client.Acquire(t.Context(), "d")
+				client := lock.NewClient(service, "default", lock.WithRetry(lock.RetryPolicy{}))
+				if test.isHeld {
+					other, err := client.Acquire(t.Context(), "b")
 					if err != nil {
 						t.Fatal(err)
 					}
 					defer mustRelease(t, other)
-				} else {
+				}
+				if test.hooks != nil {
 					service.SetHooks(test.hooks(service))
 				}
-				_, err := client.AcquireAll(t.Context(), keys, test.options...)
+				_, err := client.AcquireAll(t.Context(), []string{"a", "b"}, test.options...)
 				service.SetHooks(locktest.Hooks{})
 				for _, want := range test.want {
 					if !errors.Is(err, want) {
 						t.Errorf("got %v, want one that matches %v", err, want)
 					}
 				}
-				if isHeld(t, service, "c") {
-					t.Error("c is left")
+				held, err := service.List(t.Context(), "default", lock.Filter{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, each := range held {
+					if each.Spec.Owner != "rival" && !test.isHeld || each.Spec.Key == "a" && test.isHeld {
+						t.Errorf("%s is left", each.Spec.Key)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A caller that leaves at any step holds nothing.
+func TestTheEndOfTheContextEndsASet(t *testing.T) {
+	steps := map[string]func(call locktest.Call) bool{
+		"during the first try": func(call locktest.Call) bool { return call.Verb == locktest.Acquire && call.Request.Wait == 0 },
+		"during a wait":        func(call locktest.Call) bool { return call.Verb == locktest.Acquire && call.Request.Wait > 0 },
+		"while it gives back":  func(call locktest.Call) bool { return call.Verb == locktest.Release },
+		"during the reading":   func(call locktest.Call) bool { return call.Verb == locktest.Get },
+	}
+	for name, isStep := range steps {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := newBackend()
+				client := lock.NewClient(service, "default")
+				other, err := client.Acquire(t.Context(), "b")
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				left := false
+				service.SetHooks(before(func(_ context.Context, call locktest.Call) error {
+					if !left && isStep(call) {
+						left = true
+						cancel()
+					}
+					return nil
+				}))
+				got := make(chan error, 1)
+				go func() {
+					_, err := client.AcquireAll(ctx, []string{"a", "b"})
+					got <- err
+				}()
+				pass(time.Second)
+				mustRelease(t, other)
+				err = <-got
+				if !left {
+					t.Error("the step was not reached")
+				}
+				if _, isInterrupted := errors.AsType[*lock.InterruptedError](err); !isInterrupted || !errors.Is(err, context.Canceled) {
+					t.Errorf("got %v, want an InterruptedError", err)
+				}
+				service.SetHooks(locktest.Hooks{})
+				if isHeld(t, service, "a") || isHeld(t, service, "b") {
+					t.Error("a lock is left")
 				}
 			})
 		})
@@ -231,12 +303,88 @@ func TestTheLossOfOneLockEndsTheWorkUnderAll(t *testing.T) {
 	}
 }
 
+func TestALossIsNotToldAsARelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := newBackend()
+		held, err := lock.NewClient(service, "default").AcquireAll(t.Context(), []string{"a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := service.ForceRelease(t.Context(), "default", v1alpha1.FullKeyOf("b"), "stuck"); err != nil {
+			t.Fatal(err)
+		}
+		<-held.Context().Done()
+		if err := held.Release(t.Context()); !errors.Is(err, lock.ErrForceReleased) {
+			t.Errorf("the release returns %v, want ErrForceReleased", err)
+		}
+		if err := held.Err(); !errors.Is(err, lock.ErrForceReleased) || !errors.Is(context.Cause(held.Context()), lock.ErrForceReleased) {
+			t.Errorf("got %v, and of the context %v, want ErrForceReleased", err, context.Cause(held.Context()))
+		}
+	})
+}
+
+func TestASetIsReleasedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := newBackend()
+		service.SetHooks(before(delaying(5*time.Second, locktest.Release)))
+		began := time.Now()
+		if err := lock.NewClient(service, "default").DoAll(t.Context(), []string{"a", "b", "c"}, nothing); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took != 5*time.Second {
+			t.Errorf("three releases of 5 s took %s", took)
+		}
+	})
+}
+
+func nothing(context.Context, *lock.HeldAll) error { return nil }
+
+func TestWhichSetsKeepNothingWhileTheyWait(t *testing.T) {
+	for name, options := range map[string][]lock.Option{
+		"those that are told so":    {lock.WithoutHoldAndWait()},
+		"those without any renewal": {lock.WithoutRenewal()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := newBackend()
+				client := lock.NewClient(service, "default", lock.WithTTL(time.Minute))
+				keep := func(key string) *lock.Held {
+					held, err := client.Acquire(t.Context(), key)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return held
+				}
+				b, got := keep("b"), make(chan error, 1)
+				go func() { got <- client.DoAll(t.Context(), []string{"a", "b"}, nothing, options...) }()
+				for range 4 { // One lock or the other is held all the time.
+					pass(time.Second)
+					a := keep("a")
+					mustRelease(t, b)
+					pass(time.Second)
+					b = keep("b")
+					mustRelease(t, a)
+				}
+				pass(time.Second)
+				if isHeld(t, service, "a") {
+					t.Error("a is kept")
+				}
+				mustRelease(t, b)
+				if err := <-got; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 func TestWhichSetsAreInvalid(t *testing.T) {
 	many := make([]string, lock.MaxTogether+1)
 	for index := range many {
 		many[index] = fmt.Sprint("k", index)
 	}
-	client := lock.NewClient(newBackend(), "default")
+	service := newBackend()
+	client := lock.NewClient(service, "default")
 	for text, keys := range map[string][]string{
 		"keys: Required value":                           nil,
 		"keys: Too many: 17: must have at most 16 items": many,
@@ -247,6 +395,9 @@ func TestWhichSetsAreInvalid(t *testing.T) {
 		if !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), text) {
 			t.Errorf("%v: got %v, want one that says %s", keys, err, text)
 		}
+	}
+	if made := requests(service); len(made) > 0 {
+		t.Errorf("requests %v, want none", made)
 	}
 }
 
@@ -268,31 +419,50 @@ func TestASetIsNotAcquiredUnderOneOfItsLocks(t *testing.T) {
 	}
 }
 
-func TestLocksAreAcquiredInOrderIfTheProgramAsksForIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service := newBackend()
-		client := lock.NewClient(service, "m", lock.WithLockOrder())
-		under := func(client *lock.Client, held, wanted string) error {
-			return lock.NewClient(service, "m").Do(t.Context(), held, func(ctx context.Context, _ *lock.Held) error {
-				_, err := client.Acquire(ctx, wanted, lock.WithoutRenewal(), lock.WithTTL(time.Second))
+func TestLocksAreWaitedForInOrderIfTheProgramAsksForIt(t *testing.T) {
+	service := newBackend()
+	plain := lock.NewClient(service, "m")
+	checked := plain.With(lock.WithOrderCheck())
+	acquire := func(key string, options ...lock.Option) func(context.Context, *lock.Client) error {
+		return func(ctx context.Context, client *lock.Client) error {
+			return released(ctx)(client.Acquire(ctx, key, options...))
+		}
+	}
+	tests := map[string]struct {
+		client *lock.Client
+		call   func(context.Context, *lock.Client) error
+		want   error
+	}{
+		"in order":                {checked, acquire("d"), nil},
+		"out of order":            {checked, acquire("b"), lock.ErrLockOrder},
+		"of an earlier namespace": {lock.NewClient(service, "l", lock.WithOrderCheck()), acquire("z"), lock.ErrLockOrder},
+		"of a later namespace":    {lock.NewClient(service, "n", lock.WithOrderCheck()), acquire("a"), nil},
+		"of another backend":      {lock.NewClient(newBackend(), "m", lock.WithOrderCheck()), acquire("b"), nil},
+		"not asked for":           {plain, acquire("b"), nil},
+		"without a wait":          {checked, acquire("b", lock.WithWait(0)), nil},
+		"of a set, partly": {checked, func(ctx context.Context, client *lock.Client) error {
+			return client.DoAll(ctx, []string{"d", "b"}, nothing)
+		}, lock.ErrLockOrder},
+		"of a set": {checked, func(ctx context.Context, client *lock.Client) error {
+			return client.DoAll(ctx, []string{"e", "d"}, nothing)
+		}, nil},
+		"of a lock that is taken up": {checked, func(ctx context.Context, client *lock.Client) error {
+			held, err := plain.Acquire(ctx, "b")
+			if err != nil {
 				return err
-			})
-		}
-		if err := under(client, "a", "b"); err != nil {
-			t.Errorf("in order: %v", err)
-		}
-		if err := under(client, "c", "b"); !errors.Is(err, lock.ErrLockOrder) || !strings.Contains(err.Error(), "lock:c") {
-			t.Errorf("out of order: %v", err)
-		}
-		if err := under(lock.NewClient(service, "l", lock.WithLockOrder()), "a", "z"); !errors.Is(err, lock.ErrLockOrder) {
-			t.Errorf("of an earlier namespace: %v", err)
-		}
-		if err := under(lock.NewClient(newBackend(), "m", lock.WithLockOrder()), "c", "b"); err != nil {
-			t.Errorf("of another backend: %v", err)
-		}
-		if err := under(lock.NewClient(service, "m"), "c", "b"); err != nil {
-			t.Errorf("not asked for: %v", err)
-		}
-		pass(time.Second)
-	})
+			}
+			if err := held.Detach(); err != nil {
+				return err
+			}
+			return released(ctx)(client.Resume(ctx, "b", lock.Proof{Owner: held.Owner()}))
+		}, nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := plain.Do(t.Context(), "c", func(ctx context.Context, _ *lock.Held) error { return test.call(ctx, test.client) })
+			if !errors.Is(err, test.want) || test.want != nil && !strings.Contains(err.Error(), "lock:c") {
+				t.Errorf("got %v, want %v", err, test.want)
+			}
+		})
+	}
 }

@@ -22,14 +22,16 @@ const FreeRounds = 3
 // forever is a wait without a limit.
 const forever time.Duration = math.MaxInt64
 
-// Taker acquires and gives back the locks of one set, which are numbered from 0 in the order of their keys.
+// Taker acquires and releases the locks of one set, which are numbered from 0 in the order of their keys. Its methods are
+// called one at a time.
 type Taker[G any] interface {
 	// Take acquires a lock. It waits at most that long for its holder: zero is not at all, and the largest duration is
 	// without a limit. If the lock is held, the error matches [rules.ErrHeld].
 	Take(ctx context.Context, number int, wait time.Duration) (G, error)
-	// GiveBack ends the grant that Take has returned last of those that were not given back. It does so even if ctx has
-	// ended.
-	GiveBack(ctx context.Context, grant G) error
+	// Confirm reads a lock, and returns an error unless it has the grant still.
+	Confirm(ctx context.Context, grant G) error
+	// GiveBack releases grants, also if ctx has ended. It returns why some may be left.
+	GiveBack(ctx context.Context, grants []G) error
 }
 
 // Limits bound an acquisition.
@@ -37,25 +39,35 @@ type Limits struct {
 	// Wait is how long all waits of the set take at most. Zero means that it does not wait, the largest duration is
 	// without a limit.
 	Wait time.Duration
-	// IsStrict says that the set never keeps one lock while it waits for another. Such a set may wait forever beside
-	// others that take its locks in turn.
+	// IsStrict says that the set never keeps one lock while it waits for another.
 	IsStrict bool
 }
 
-// Acquire takes all locks of a set, and returns the grants by the numbers of the locks and the number of the lock that
-// was taken last. If it fails, what it took was given back, and the error is that of the Take that failed, joined with
-// those of grants that could not be given back. It matches [rules.ErrHeld] if a lock was held for too long.
-func Acquire[G any](ctx context.Context, clock clock.PassiveClock, taker Taker[G], count int, limits Limits) (grants []G, last int, err error) {
+// Acquire acquires all locks of a set, and returns the grants by the numbers of the locks. All of them stand when the last
+// is made, so its fencing token is larger than that of each earlier grant of any of the locks, and smaller than that of
+// each later one. If it fails or panics, it has given back what it took. The error is that of the call that failed, joined
+// with that of GiveBack. It matches [rules.ErrHeld] if a lock was held for the whole wait.
+func Acquire[G any](ctx context.Context, clock clock.PassiveClock, taker Taker[G], count int, limits Limits) (grants []G, err error) {
 	s := &set[G]{taker: taker, count: count, limits: limits, clock: clock, began: clock.Now()}
-	err = s.acquire(ctx)
-	if err != nil {
-		return nil, 0, errors.Join(err, s.giveBack(ctx))
+	defer func() { // A panic leaves nothing behind either.
+		if failure := s.giveBack(ctx); failure != nil {
+			err = errors.Join(err, failure)
+		}
+	}()
+	if err := s.acquire(ctx); err != nil {
+		return nil, err
+	}
+	for _, taken := range s.taken[:count-1] {
+		if err := taker.Confirm(ctx, taken.grant); err != nil {
+			return nil, err
+		}
 	}
 	grants = make([]G, count)
 	for _, taken := range s.taken {
 		grants[taken.number] = taken.grant
 	}
-	return grants, s.taken[count-1].number, nil
+	s.taken = nil
+	return grants, nil
 }
 
 // set is a set of which some locks are taken.
@@ -77,17 +89,16 @@ type taken[G any] struct {
 func (s *set[G]) acquire(ctx context.Context) error {
 	for round := 1; ; round++ {
 		held, err := s.takeRest(ctx)
-		wait := s.left()
-		if err == nil || !errors.Is(err, rules.ErrHeld) || wait == 0 {
+		if err == nil || !errors.Is(err, rules.ErrHeld) || s.left() == 0 {
 			return err
 		}
-		if err := s.giveBack(ctx); err != nil {
-			return err
+		if failure := s.giveBack(ctx); failure != nil {
+			return errors.Join(err, failure)
 		}
 		if round >= FreeRounds && !s.limits.IsStrict {
 			return s.takeInOrder(ctx)
 		}
-		if err := s.take(ctx, held, wait); err != nil {
+		if err := s.take(ctx, held, s.left()); err != nil {
 			return err
 		}
 	}
@@ -124,17 +135,20 @@ func (s *set[G]) take(ctx context.Context, number int, wait time.Duration) error
 	return err
 }
 
-// giveBack ends all grants of the set, the last first. It returns why some may be left.
+// giveBack releases all that the set has.
 func (s *set[G]) giveBack(ctx context.Context) error {
-	var failures []error
-	for _, taken := range slices.Backward(s.taken) {
-		failures = append(failures, s.taker.GiveBack(ctx, taken.grant))
+	if len(s.taken) == 0 {
+		return nil
+	}
+	var grants []G
+	for _, taken := range s.taken {
+		grants = append(grants, taken.grant)
 	}
 	s.taken = nil
-	return errors.Join(failures...)
+	return s.taker.GiveBack(ctx, grants)
 }
 
-// left is how long the set may wait yet.
+// left is for how long the set may still wait.
 func (s *set[G]) left() time.Duration {
 	if s.limits.Wait == forever {
 		return forever

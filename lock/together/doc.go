@@ -1,7 +1,8 @@
-// Package together acquires several locks, or none of them: the order of the tries and waits, for all who make them.
+// Package together decides in which order several locks are tried, waited for and given back, so that a caller gets all of
+// them or none.
 //
-// A set is tried in the order of its keys, without waiting. If one lock is held, those that the set has are given back,
-// and the set waits for that one alone, so it keeps from nobody what it cannot use yet. After [FreeRounds] such rounds it
-// waits in the order of the keys instead, and keeps what it has: sets that wait in one order never wait for each other in
-// a circle, and a set that always finds another lock held would never be complete otherwise.
+// A set of locks is tried in the order of its keys, without waiting. If one lock is held, the set gives back those that it
+// has, and waits for that one alone: so it never keeps a lock from others before it can use it. After [FreeRounds] such
+// rounds, others may have taken one lock each time that the set got another. It then waits for each lock in the order of
+// the keys, and keeps those that it has. Sets that all wait in this order cannot wait for each other in a circle.
 package together

@@ -72,6 +72,6 @@ func describeTogether(s *subject) {
 		Expect(s.Backend.List(ctx, s.Namespace, lock.Filter{})).To(BeEmpty())
 	},
 		Entry("that may keep a lock while they wait for the next"),
-		Entry("that keep nothing while they wait", lock.WithStrictTogether()),
+		Entry("that keep nothing while they wait", lock.WithoutHoldAndWait()),
 	)
 }
