@@ -30,8 +30,8 @@ type eventSink struct {
 // WithEvents returns a sink that passes all records to next, which may be nil, and makes an Event
 // of type Warning for each forced release, in the namespace of the lock, with the actor and the
 // reason; none for a dry run. Frequent facts such as grants and renewals make no Event: each would be one more write.
-// An Event that cannot be written is dropped. It is about a version of the lock, since the recorder counts Events about the same
-// object in one, with the note of the first. Two forced releases of a lock have written their reasons into two versions.
+// An Event that cannot be written is dropped. It is about a version of the lock, since the recorder counts Events about
+// the same object in one, with the note of the first. Two forced releases have their reasons in two versions.
 func WithEvents(recorder clientevents.EventRecorder, next audit.Sink) audit.Sink {
 	return &eventSink{Sink: audit.OrNowhere(next), recorder: recorder}
 }
