@@ -196,6 +196,14 @@ var breakages = map[string]breakage{
 		edits: []edit{{"lock/held_loop.go", "servertime.Jump(h.renewal.next, now) > 0", "servertime.Jump(now, now) > 0"}},
 		test:  finder{folder: "lock", name: "TestAShortSuspendIsFollowedByARenewal", says: "requests (-want +got)"},
 	},
+	"several locks of which one was lost before the last was granted": {
+		edits: []edit{{"lock/together/acquire.go", "range s.taken[:count-1] {", "range s.taken[:0] {"}},
+		test:  finder{folder: "lock", name: "TestASetThatIsNotGrantedHoldsNothing", says: "want one that matches"},
+	},
+	"a lock that is kept beside a wait for another": {
+		edits: []edit{{"lock/together/acquire.go", "round >= FreeRounds && !s", "round >= 1 && !s"}},
+		test:  finder{folder: "lock", name: "TestASetWaitsForOneLockAndKeepsNoOther", says: "a is kept while b is waited for"},
+	},
 	"a delay of heads that does not grow with their losses": {
 		edits: []edit{{"lock/engine/spread.go", "s.losses = min(s.losses+1, maxLosses)", "s.losses = min(s.losses+1, 1)"}},
 		test:  finder{folder: "lock/engine", name: "TestAReleaseCostsFewWritesHoweverManyEnginesWait", says: "tries"},

@@ -11,11 +11,19 @@ import (
 func TestHeld(t *testing.T) {
 	start := time.Now().Round(0)
 	granted := func(owner string, token int64, from, to, ttl time.Duration) *grant {
-		made := &v1alpha1.Lock{Spec: v1alpha1.LockSpec{ExpireTime: new(v1alpha1.NewTimestamp(start.Add(from + ttl)))}}
+		made := &v1alpha1.Lock{Spec: v1alpha1.LockSpec{RenewTime: new(v1alpha1.NewTimestamp(start.Add(from))), ExpireTime: new(v1alpha1.NewTimestamp(start.Add(from + ttl)))}}
 		return &grant{key: "lock:held-0", owner: owner, token: token, from: from, to: to, made: made, last: made}
 	}
 	believed := func(owner string, token int64, from, to time.Duration) belief {
-		return belief{key: "held-0", owner: owner, token: token, span: span{from, to}}
+		return belief{key: "held-0", owner: owner, token: token, fence: token, span: span{from, to}}
+	}
+	fenced := func(taken belief, fence int64) belief {
+		taken.fence = fence
+		return taken
+	}
+	renewedAt := func(made *grant, at time.Duration) *grant {
+		made.last.Spec.RenewTime = new(v1alpha1.NewTimestamp(start.Add(at)))
+		return made
 	}
 	told := func(taken belief, at time.Duration) belief {
 		taken.told = at
@@ -48,6 +56,20 @@ func TestHeld(t *testing.T) {
 		},
 		"until the expiry by a clock that is wrong by the allowance": {
 			[]*grant{granted("a", 1, 0, never, 2*second)}, []belief{believed("a", 1, 0, 3*second)}, false, false,
+		},
+		"of a set, whose last lock fences all": {
+			[]*grant{granted("a", 1, 0, 2*second, 9*second), granted("b", 3, 2*second, never, 9*second)},
+			[]belief{fenced(believed("a", 1, 0, 2*second), 2), believed("b", 3, 2*second, 3*second)}, false, false,
+		},
+		"of a set, whose number is that of the next grant": {
+			[]*grant{granted("a", 1, 0, 2*second, 9*second), granted("b", 2, 2*second, never, 9*second)},
+			[]belief{fenced(believed("a", 1, 0, 2*second), 2), believed("b", 2, 2*second, 3*second)}, true, false,
+		},
+		"of a set that was not acquired, and ended": {
+			[]*grant{granted("a", 1, 0, 2*second, 9*second)}, []belief{{owner: "a", isSet: true, span: span{0, 2 * second}}}, false, false,
+		},
+		"of a set that was not acquired, and is renewed": {
+			[]*grant{renewedAt(granted("a", 1, 0, never, 9*second), 9*second)}, []belief{{owner: "a", isSet: true, span: span{0, 2 * second}}}, true, false,
 		},
 		"no grant": {nil, []belief{believed("a", 1, 0, second)}, true, true},
 	} {

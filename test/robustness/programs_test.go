@@ -42,6 +42,11 @@ type belief struct {
 
 	program, key, owner string
 	token               int64
+	// fence is the number that the program sends along with its writes: the token, or for locks that were acquired together
+	// that of the last of them.
+	fence int64
+	// isSet says that the program asked for several locks, all with this owner, and has got none of them.
+	isSet bool
 	// err is what the SDK said about the end; nil if the program released the lock.
 	err error
 	// told is when the program learnt that it no longer held the lock, or released it. Zero if it is not known.
@@ -156,6 +161,10 @@ func (p *program) run(ctx context.Context) {
 }
 
 func (p *program) session(ctx context.Context) {
+	if p.random.IntN(3) == 0 {
+		p.sessionOfSet(ctx)
+		return
+	}
 	key := fmt.Sprintf("%s%d", heldPrefix, p.random.IntN(heldKeys))
 	ttl := between(p.random, minHeldTTL, maxHeldTTL).Truncate(time.Millisecond)
 	asked := p.history.now()
@@ -164,12 +173,48 @@ func (p *program) session(ctx context.Context) {
 		p.history.addBelief(belief{program: p.name, key: key, err: err, isUnexpected: !isExpected(err), span: span{asked, p.history.now()}})
 		return
 	}
-	taken := belief{program: p.name, key: key, owner: got.Owner(), token: got.FencingToken()}
+	taken := belief{program: p.name, key: key, owner: got.Owner(), token: got.FencingToken(), fence: got.FencingToken()}
 	taken.believe(p.history, got, between(p.random, 0, 2*maxHeldTTL))
 	p.history.addBelief(taken)
 	release, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	_ = got.Release(release) // Its ttl ends it otherwise.
+}
+
+// sessionOfSet is a session with two or three locks at once.
+func (p *program) sessionOfSet(ctx context.Context) {
+	var keys []string
+	for _, number := range p.random.Perm(heldKeys)[:2+p.random.IntN(2)] {
+		keys = append(keys, fmt.Sprintf("%s%d", heldPrefix, number))
+	}
+	asked, owner := p.history.now(), lock.NewOwner()
+	options := []lock.Option{
+		lock.WithTTL(between(p.random, minHeldTTL, maxHeldTTL).Truncate(time.Millisecond)), lock.WithReleaseTimeout(patience),
+		lock.WithWait(between(p.random, 0, 5*time.Second).Truncate(time.Millisecond) + time.Millisecond), lock.WithOwner(owner),
+	}
+	if p.random.IntN(2) == 0 {
+		options = append(options, lock.WithoutHoldAndWait())
+	}
+	got, err := p.client.AcquireAll(ctx, keys, options...)
+	if err != nil {
+		p.history.addBelief(belief{
+			// A loss under an owner token of one's own choice matches no more than ErrNotHeld.
+			isUnexpected: !isExpected(err) && !errors.Is(err, lock.ErrNotHeld),
+			program:      p.name, key: strings.Join(keys, ", "), owner: owner, err: err, isSet: true, span: span{asked, p.history.now()},
+		})
+		return
+	}
+	hold := between(p.random, 0, 2*maxHeldTTL)
+	var believing sync.WaitGroup
+	for _, held := range got.Locks() {
+		believing.Go(func() {
+			taken := belief{program: p.name, key: held.Key().Bare(), owner: owner, token: held.FencingToken(), fence: got.FencingToken()}
+			taken.believe(p.history, held, hold)
+			p.history.addBelief(taken)
+		})
+	}
+	believing.Wait()
+	_ = got.Release(ctx) // Their ttls end them otherwise.
 }
 
 // lookEvery is how often a program asks whether it still holds its lock.
@@ -224,6 +269,8 @@ func (r *record) checkHeld() (violations []string) {
 			byKey[taken.key] = append(byKey[taken.key], taken)
 		} else if taken.isUnexpected {
 			violations = append(violations, "held: unexpected: "+taken.String())
+		} else if taken.isSet {
+			violations = append(violations, r.checkNothingIsKept(taken)...)
 		}
 	}
 	for _, key := range sortedKeys(byKey) {
@@ -235,9 +282,20 @@ func (r *record) checkHeld() (violations []string) {
 				continue
 			}
 			before := taken[index-1]
-			if next.from < before.to || next.token <= before.token {
+			if next.from < before.to || next.token <= before.token || next.fence <= before.fence {
 				violations = append(violations, fmt.Sprintf("held: two at once, or tokens that do not grow:\n\t\t%s\n\t\t%s", before, next))
 			}
+		}
+	}
+	return violations
+}
+
+// checkNothingIsKept checks that no lock of a set goes on that the program has not got.
+func (r *record) checkNothingIsKept(failed *belief) (violations []string) {
+	for _, grant := range r.byOwner[failed.owner] {
+		// A renewal may have been on its way.
+		if renewed := r.clock(grant.last.Spec.RenewTime.Time); renewed > failed.to+maxHeldTTL+r.skew+stampError {
+			violations = append(violations, fmt.Sprintf("held: %s is renewed at %s, though the set was not acquired: %s", grant.key, renewed, failed))
 		}
 	}
 	return violations
