@@ -15,10 +15,10 @@ func TestHeld(t *testing.T) {
 		return &grant{key: "lock:held-0", owner: owner, token: token, from: from, to: to, made: made, last: made}
 	}
 	believed := func(owner string, token int64, from, to time.Duration) belief {
-		return belief{key: "held-0", owner: owner, token: token, fence: token, span: span{from, to}}
+		return belief{key: "held-0", owner: owner, token: token, span: span{from, to}}
 	}
 	fenced := func(taken belief, fence int64) belief {
-		taken.fence = fence
+		taken.setToken = fence
 		return taken
 	}
 	renewedAt := func(made *grant, at time.Duration) *grant {

@@ -42,9 +42,8 @@ type belief struct {
 
 	program, key, owner string
 	token               int64
-	// fence is the number that the program sends along with its writes: the token, or for locks that were acquired together
-	// that of the last of them.
-	fence int64
+	// setToken is that of the last of the locks that were acquired together, which fences all of them. Zero for a single lock.
+	setToken int64
 	// isSet says that the program asked for several locks, all with this owner, and has got none of them.
 	isSet bool
 	// err is what the SDK said about the end; nil if the program released the lock.
@@ -69,6 +68,9 @@ func (h *belief) outcome() string {
 	}
 	return "held and lost"
 }
+
+// fence is the number that the program sends along with its writes.
+func (h *belief) fence() int64 { return cmp.Or(h.setToken, h.token) }
 
 // program is a program with the SDK. It renews its locks until it releases them.
 type program struct {
@@ -173,7 +175,7 @@ func (p *program) session(ctx context.Context) {
 		p.history.addBelief(belief{program: p.name, key: key, err: err, isUnexpected: !isExpected(err), span: span{asked, p.history.now()}})
 		return
 	}
-	taken := belief{program: p.name, key: key, owner: got.Owner(), token: got.FencingToken(), fence: got.FencingToken()}
+	taken := belief{program: p.name, key: key, owner: got.Owner(), token: got.FencingToken()}
 	taken.believe(p.history, got, between(p.random, 0, 2*maxHeldTTL))
 	p.history.addBelief(taken)
 	release, cancel := context.WithTimeout(ctx, patience)
@@ -208,7 +210,7 @@ func (p *program) sessionOfSet(ctx context.Context) {
 	var believing sync.WaitGroup
 	for _, held := range got.Locks() {
 		believing.Go(func() {
-			taken := belief{program: p.name, key: held.Key().Bare(), owner: owner, token: held.FencingToken(), fence: got.FencingToken()}
+			taken := belief{program: p.name, key: held.Key().Bare(), owner: owner, token: held.FencingToken(), setToken: got.FencingToken()}
 			taken.believe(p.history, held, hold)
 			p.history.addBelief(taken)
 		})
@@ -282,7 +284,7 @@ func (r *record) checkHeld() (violations []string) {
 				continue
 			}
 			before := taken[index-1]
-			if next.from < before.to || next.token <= before.token || next.fence <= before.fence {
+			if next.from < before.to || next.token <= before.token || next.fence() <= before.fence() {
 				violations = append(violations, fmt.Sprintf("held: two at once, or tokens that do not grow:\n\t\t%s\n\t\t%s", before, next))
 			}
 		}
