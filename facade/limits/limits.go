@@ -14,7 +14,7 @@ import (
 
 // Limits of all callers together, by default or always, and into how many shares they are divided.
 const (
-	DefaultMaxInFlight  = 30_000
+	DefaultMaxInFlight  = 20_000
 	DefaultMaxBodyBytes = 128 << 20
 	DefaultShares       = 20
 	// MaxLists are lists of locks that are under way: each is of many locks, which are in memory at once.

@@ -109,7 +109,7 @@ var uses = map[string]struct {
 	"a request": {func(l *Limiter, caller Caller) error {
 		_, err := l.Admit(caller)
 		return err
-	}, 1500, 30_000, "in_flight", 2},
+	}, DefaultMaxInFlight / DefaultShares, DefaultMaxInFlight, "in_flight", 2},
 	"a body of a MiB": {func(l *Limiter, caller Caller) error {
 		return l.Body(caller, strings.NewReader(""), 0).Take(1 << 20)
 	}, 6, 128, "body_bytes", 2},
