@@ -119,4 +119,5 @@ const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespac
 func (s *Session) Close() {
 	s.stop()
 	s.running.Wait()
+	s.cluster, s.backend = nil, nil // Cobra keeps the flags of every command, and with them their sessions.
 }
