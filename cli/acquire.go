@@ -137,16 +137,25 @@ func take(ctx context.Context, s *session.Session, locks *lock.Client, key strin
 	if !errors.Is(err, lock.ErrHeld) {
 		return held, err
 	}
-	if by, isKnown := errors.AsType[*lock.HeldError](err); isKnown {
+	if err := beginWait(ctx, s, err, wait); err != nil {
+		return nil, err
+	}
+	return locks.Acquire(ctx, key, append(options, lock.WithWait(wait))...)
+}
+
+// beginWait says who holds a lock whose acquisition failed with busyErr, which matches [lock.ErrHeld]. It returns why the caller
+// must not wait.
+func beginWait(ctx context.Context, s *session.Session, busyErr error, wait time.Duration) error {
+	if by, isKnown := errors.AsType[*lock.HeldError](busyErr); isKnown {
 		if own := checkOwnHolder(s, by.Key, currentLock(ctx, s, by)); own != nil {
-			return nil, own
+			return own
 		}
 	}
 	if wait == 0 {
-		return nil, err
+		return busyErr
 	}
-	fmt.Fprintf(s.ErrOut, "waiting: %s\n", busy(ctx, s, err))
-	return locks.Acquire(ctx, key, append(options, lock.WithWait(wait))...)
+	fmt.Fprintf(s.ErrOut, "waiting: %s\n", busy(ctx, s, busyErr))
+	return nil
 }
 
 // explain says what a caller can do who did not get the lock.

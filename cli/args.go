@@ -10,6 +10,7 @@ import (
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/locks"
 	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/lock"
 )
 
 // oneKey says what is wrong with the arguments of a command of one KEY.
@@ -34,6 +35,31 @@ func newKey(s *session.Session) cobra.PositionalArgs {
 		}
 		if err := v1alpha1.ValidateKey(args[0]); err != nil {
 			return failure.Usagef("the KEY %v", err)
+		}
+		return nil
+	}
+}
+
+// newKeys is newKey for a command that takes the locks of 1 to [lock.MaxTogether] keys.
+func newKeys(s *session.Session) cobra.PositionalArgs {
+	return func(command *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			return newKey(s)(command, args)
+		}
+		if len(args) == 0 || len(args) > lock.MaxTogether {
+			return failure.New(failure.Usage, fmt.Sprintf("%s needs 1 to %d KEYs, and was given %d", command.CommandPath(), lock.MaxTogether, len(args)),
+				"name the locks before the --: "+s.Command("run", "KEY", "--", "COMMAND"), "put a KEY with spaces in quotation marks")
+		}
+		given := map[v1alpha1.FullKey]bool{}
+		for _, key := range args {
+			if err := v1alpha1.ValidateKey(key); err != nil {
+				return failure.New(failure.Usage, fmt.Sprintf("the KEY %q %v", key, err), "correct that KEY, or leave it out")
+			}
+			fullKey := v1alpha1.FullKeyOf(key)
+			if given[fullKey] {
+				return failure.New(failure.Usage, fmt.Sprintf("the KEY %q is given twice", key), "name each KEY once")
+			}
+			given[fullKey] = true
 		}
 		return nil
 	}

@@ -66,6 +66,17 @@ func completeKeys(s *session.Session) completer {
 	}
 }
 
+// completeRun completes the KEYs of run with those that are not given yet, and leaves its COMMAND to the shell.
+func completeRun(s *session.Session) completer {
+	return func(command *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if s.IsBehindDash {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		keys, directive := completeKeys(s)(command, nil, prefix)
+		return slices.DeleteFunc(keys, func(key string) bool { return slices.Contains(args, key) }), directive
+	}
+}
+
 // completeNamespaces completes a namespace.
 func completeNamespaces(s *session.Session) completer {
 	return func(command *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {

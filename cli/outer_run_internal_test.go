@@ -32,6 +32,9 @@ func TestNoCommandWaitsForItsOwnHolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := locks.Acquire(t.Context(), "", lock.Request{Acquisition: rules.Acquisition{Key: "another", Owner: "p"}}); err != nil {
+		t.Fatal(err)
+	}
 	token, err := held.FencingToken()
 	if err != nil {
 		t.Fatal(err)
@@ -67,17 +70,20 @@ func TestNoCommandWaitsForItsOwnHolder(t *testing.T) {
 				t.Errorf("status %d: %s", got.status, got)
 			}
 		})
-		t.Run("run for "+name, func(t *testing.T) {
-			options := options
-			options.Streams = genericiooptions.IOStreams{ErrOut: io.Discard}
-			o := &runOptions{session: session.New(options), key: "backup", ttl: lock.DefaultTTL, wait: lock.WaitForever}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			_, err := o.acquire(ctx)
-			if own, isOwn := errors.AsType[*ownHolderError](err); !isOwn || own.Error() != test.want {
-				t.Errorf("got %v", err)
-			}
-		})
+		// To wait for another holder first would not be at once.
+		for _, keys := range [][]string{{"backup"}, {"another", "backup"}} {
+			t.Run(fmt.Sprintf("run %v for %s", keys, name), func(t *testing.T) {
+				options := options
+				options.Streams = genericiooptions.IOStreams{ErrOut: io.Discard}
+				o := &runOptions{session: session.New(options), keys: keys, ttl: lock.DefaultTTL, wait: lock.WaitForever}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				_, err := o.acquire(ctx)
+				if own, isOwn := errors.AsType[*ownHolderError](err); !isOwn || own.Error() != test.want {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,6 +41,8 @@ func Main(ctx context.Context, args []string, options session.Options) int {
 	}
 	s := session.New(options)
 	defer s.Close()
+	// Cobra does not tell whether a word to complete comes right behind a --.
+	s.IsBehindDash = slices.Contains(args[:max(0, len(args)-1)], "--")
 	root := New(s) // completions have the context of their command
 	root.SetArgs(args)
 	return failure.Print(s.ErrOut, root.ExecuteContext(ctx), s.Command("doctor"))

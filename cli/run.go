@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/durations"
@@ -23,12 +22,12 @@ import (
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/cli/supervise"
 	"forrst.dev/lock-operator/lock"
-	"forrst.dev/lock-operator/lock/servertime"
 )
 
 // What the command of "run" is told in its environment.
 const (
 	keyVariable          = "FORRST_LOCK_KEY"
+	keysVariable         = "FORRST_LOCK_KEYS"
 	tokenFileVariable    = "FORRST_LOCK_TOKEN_FILE"
 	fencingTokenVariable = "FORRST_LOCK_FENCING_TOKEN"
 )
@@ -43,7 +42,7 @@ const (
 // runOptions are the options of one "run".
 type runOptions struct {
 	session *session.Session
-	key     string
+	keys    []string
 	program []string
 
 	ttl, wait, grace time.Duration
@@ -52,15 +51,15 @@ type runOptions struct {
 	conflictCode     int
 
 	policy supervise.Policy
-	// own is this run, without a fencing token.
+	// own is this run, without a key and its fencing token.
 	own outerRun
 }
 
 func newRun(s *session.Session) *cobra.Command {
 	o := &runOptions{session: s}
 	command := &cobra.Command{
-		Use:   "run KEY [flags] -- COMMAND [ARGS...]",
-		Short: "Run a command while holding a lock",
+		Use:   "run KEY... [flags] -- COMMAND [ARGS...]",
+		Short: "Run a command while holding a lock, or several",
 		Long: `Run a command while holding a lock.
 
 The lock is renewed until the command has ended, and is then released. When the
@@ -68,6 +67,10 @@ lock is lost or cannot be renewed, the command gets TERM, and KILL before anothe
 holder can have the lock. A release by force ends it by KILL at once: another holder
 may have the lock already. So does the end of this program by KILL. All of this goes
 for the process group of the command: a process that leaves it is not ended.
+
+Up to 16 KEYs may be given. The command then runs while all their locks are held: run
+takes all of them or none, --wait bounds all waits together, and the loss of one lock
+counts as the loss of all.
 
 The command has the terminal and gets all signals. The exit status is its own,
 or 128+n if signal n ended it, and else one of
@@ -80,7 +83,10 @@ or 128+n if signal n ended it, and else one of
 
 The command finds in its environment FORRST_LOCK_KEY; FORRST_LOCK_FENCING_TOKEN,
 which grows with every holder and lets a receiver refuse late writes; and
-FORRST_LOCK_TOKEN_FILE, a file with the secret that renews or releases the lock.`,
+FORRST_LOCK_TOKEN_FILE, a file with the secret that renews or releases the lock.
+With several KEYs, it finds FORRST_LOCK_KEYS, with one key on each line, in place of
+FORRST_LOCK_KEY, and no token file. FORRST_LOCK_FENCING_TOKEN is then right for each
+of the locks.`,
 		Example: `  # Never run two backups at a time
   kubectl lock run backup -- ./backup.sh
 
@@ -88,22 +94,21 @@ FORRST_LOCK_TOKEN_FILE, a file with the secret that renews or releases the lock.
   kubectl lock run backup --on-busy skip -- ./backup.sh
 
   # Wait for up to 10 minutes, and give the command 20 seconds to clean up if the lock is lost
-  kubectl lock run deploy:shop --wait 10m --ttl 1m --grace 20s -- helm upgrade shop ./chart`,
+  kubectl lock run deploy:shop --wait 10m --ttl 1m --grace 20s -- helm upgrade shop ./chart
+
+  # Hold the locks of the shop and of its database at a time
+  kubectl lock run deploy:shop db:shop -- ./migrate.sh`,
 		Args: func(command *cobra.Command, args []string) error {
 			dash := command.ArgsLenAtDash()
 			if dash < 0 || dash == len(args) {
 				return failure.New(failure.Usage, command.CommandPath()+" needs a command behind --", s.Command("run", "KEY", "--", "COMMAND"))
 			}
-			return newKey(s)(command, args[:dash])
+			return newKeys(s)(command, args[:dash])
 		},
-		ValidArgsFunction: func(command *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveDefault // files of the COMMAND
-			}
-			return completeKeys(s)(command, args, prefix)
-		},
+		ValidArgsFunction: completeRun(s),
 		RunE: func(command *cobra.Command, args []string) error {
-			o.key, o.program = args[0], args[1:]
+			dash := command.ArgsLenAtDash()
+			o.keys, o.program = args[:dash], args[dash:]
 			if err := o.complete(command); err != nil {
 				return err
 			}
@@ -179,40 +184,58 @@ func (o *runOptions) completeOnBusy(flags *pflag.FlagSet) error {
 func (o *runOptions) run(ctx context.Context) error {
 	supervisor := supervise.New(supervise.NewClock())
 	defer supervisor.Close()
-	// Before the lock is taken.
+	// Before a lock is taken.
 	path, err := exec.LookPath(o.program[0])
 	if err != nil {
-		return cannotExecute(err, o.key+" was not taken")
+		return cannotExecute(err, o.notTaken())
 	}
-	var held *lock.Held
+	var held *runLocks
 	err = supervisor.Prepare(ctx, func(ctx context.Context) (err error) {
 		held, err = o.acquire(ctx)
 		return err
 	})
 	if err != nil {
 		if held != nil {
-			_ = held.Release(ctx)
+			_ = held.release(ctx)
 		}
 		return o.notAcquired(ctx, err)
 	}
 	outcome, err := o.runHolding(supervisor, path, held)
-	released := held.Release(ctx)
+	endings := held.release(ctx)
 	if err != nil {
-		return o.notStarted(err, released)
+		return o.notStarted(err, endings)
 	}
-	return o.result(outcome, released)
+	return o.result(outcome, endings)
 }
 
-func (o *runOptions) acquire(ctx context.Context) (*lock.Held, error) {
+func (o *runOptions) acquire(ctx context.Context) (*runLocks, error) {
 	backend, err := o.session.Backend(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if o.own, err = newOuterRun(o.session, v1alpha1.FullKeyOf(o.key)); err != nil {
+	if o.own, err = newOuterRun(o.session, ""); err != nil {
 		return nil, err
 	}
-	locks := lock.NewClient(backend, o.session.Namespace(), lock.WithTTL(o.ttl), lock.WithReason(o.reason), lock.WithClock(o.session.Clock))
-	return take(ctx, o.session, locks, o.key, o.wait)
+	options := []lock.Option{lock.WithTTL(o.ttl), lock.WithReason(o.reason), lock.WithClock(o.session.Clock)}
+	if len(o.keys) > 1 {
+		all, err := takeAll(ctx, o.session, backend, o.keys, o.wait, options...)
+		if err != nil {
+			return nil, err
+		}
+		return &runLocks{all.Locks(), o.session.Clock}, nil
+	}
+	held, err := take(ctx, o.session, lock.NewClient(backend, o.session.Namespace(), options...), o.keys[0], o.wait)
+	if err != nil {
+		return nil, err
+	}
+	return &runLocks{[]*lock.Held{held}, o.session.Clock}, nil
+}
+
+func (o *runOptions) notTaken() string {
+	if len(o.keys) > 1 {
+		return "none of " + strings.Join(o.keys, ", ") + " was taken"
+	}
+	return o.keys[0] + " was not taken"
 }
 
 // notAcquired is the result of a run without the lock.
@@ -231,44 +254,58 @@ func (o *runOptions) notAcquired(ctx context.Context, err error) error {
 		fmt.Fprintf(o.session.ErrOut, "%s\n", busy(ctx, o.session, err))
 		return nil
 	}
-	what, do := busy(ctx, o.session, err), "see the holder: "+o.session.Command("who", o.key)
+	key := o.keys[0]
+	if held, isKnown := errors.AsType[*lock.HeldError](err); isKnown {
+		key = held.Key.Bare()
+	}
+	what, do := busy(ctx, o.session, err), "see the holder: "+o.session.Command("who", key)
 	if own, isOwn := errors.AsType[*ownHolderError](err); isOwn {
 		what, do = own.Error(), "run COMMAND without kubectl lock run: it is under the lock already"
+		if len(o.keys) > 1 {
+			do = "leave out that KEY: COMMAND is under its lock already"
+		}
 	}
 	return failure.New(failure.Code(o.conflictCode), what, do)
 }
 
 // runHolding runs the command. Afterwards nothing of its process group is left.
-func (o *runOptions) runHolding(supervisor *supervise.Supervisor, path string, held *lock.Held) (supervise.Outcome, error) {
-	folder, file, err := o.writeToken(held)
-	if err != nil {
-		return supervise.Outcome{}, err
-	}
-	defer os.RemoveAll(folder) //nolint:errcheck // the token has no power after the release
+func (o *runOptions) runHolding(supervisor *supervise.Supervisor, path string, held *runLocks) (supervise.Outcome, error) {
 	// Under another run, they have the values of that one: programs differ in which of two they take.
 	environment := slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
-		return name == keyVariable || name == tokenFileVariable || name == fencingTokenVariable || name == outerVariable
+		return name == keyVariable || name == keysVariable || name == tokenFileVariable || name == fencingTokenVariable || name == outerVariable
 	})
-	o.own.FencingToken = held.FencingToken()
-	runs, err := json.Marshal(append(outerRuns(o.session), o.own))
+	runs := outerRuns(o.session)
+	for _, each := range held.held {
+		own := o.own
+		own.Key, own.FencingToken = each.Key().Bare(), each.FencingToken()
+		runs = append(runs, own)
+	}
+	encoded, err := json.Marshal(runs)
 	if err != nil {
 		return supervise.Outcome{}, err
 	}
-	environment = append(environment,
-		outerVariable+"="+string(runs),
-		keyVariable+"="+o.key,
-		tokenFileVariable+"="+file,
-		fencingTokenVariable+"="+strconv.FormatInt(held.FencingToken(), 10),
-	)
+	environment = append(environment, outerVariable+"="+string(encoded))
+	var folder string
+	if len(o.keys) > 1 {
+		environment = append(environment, keysVariable+"="+strings.Join(o.keys, "\n"))
+	} else {
+		var file string
+		if folder, file, err = o.writeToken(held.held[0]); err != nil {
+			return supervise.Outcome{}, err
+		}
+		defer os.RemoveAll(folder) //nolint:errcheck // the token has no power after the release
+		environment = append(environment, keyVariable+"="+o.keys[0], tokenFileVariable+"="+file)
+	}
+	environment = append(environment, fencingTokenVariable+"="+strconv.FormatInt(held.fencingToken(), 10))
 	command := supervise.Command{Path: path, Args: o.program, Env: environment, Scratch: folder}
-	return supervisor.Run(command, hold{held, o.session.Clock}, o.policy, func(stage supervise.Stage, cause error) {
-		fmt.Fprintf(o.session.ErrOut, "%s\n", o.whyStopping(stage, cause, held.Err()))
+	return supervisor.Run(command, held, o.policy, func(stage supervise.Stage, cause error) {
+		fmt.Fprintf(o.session.ErrOut, "%s\n", whyStopping(stage, cause, held.byTime()[0]))
 	})
 }
 
-// whyStopping says what is done to the command, and why. Lost is why the lock has ended, if it has.
-func (o *runOptions) whyStopping(stage supervise.Stage, cause, lost error) string {
+// whyStopping says what is done to the command, and why. First is the lock that has ended, or ends first.
+func whyStopping(stage supervise.Stage, cause error, first *lock.Held) string {
 	what := "sending TERM to the command: "
 	if stage == supervise.StageKill {
 		what = "killing the command: "
@@ -277,7 +314,7 @@ func (o *runOptions) whyStopping(stage supervise.Stage, cause, lost error) strin
 	case cause == nil:
 		return "the command has ended; killing what it has left in its process group"
 	case errors.Is(cause, supervise.ErrHoldEnded):
-		return what + whyLost(v1alpha1.FullKeyOf(o.key), lost)
+		return what + whyLost(first.Key(), first.Err())
 	}
 	return what + cause.Error()
 }
@@ -315,28 +352,31 @@ func (o *runOptions) writeToken(held *lock.Held) (folder, file string, err error
 	return folder, file, nil
 }
 
-// notStarted is the result of a run whose command was not started. Released is what the release of the lock has returned.
-func (o *runOptions) notStarted(err, released error) error {
+// notStarted is the result of a run whose command was not started.
+func (o *runOptions) notStarted(err error, endings []ending) error {
 	if errors.Is(err, supervise.ErrHoldEnded) {
-		return o.lost(" before the command was started")
+		return o.lost(endings, " before the command was started")
 	}
 	if _, isUnexecuted := errors.AsType[*exec.Error](err); isUnexecuted {
-		return cannotExecute(err, o.end(released))
+		return cannotExecute(err, o.end(endings))
 	}
-	return failure.New(failure.CannotRun, err.Error()+"; "+o.end(released))
+	return failure.New(failure.CannotRun, err.Error()+"; "+o.end(endings))
 }
 
-// result is the result of a run whose command has ended. Released is what the release of the lock has returned.
-func (o *runOptions) result(outcome supervise.Outcome, released error) error {
+// result is the result of a run whose command has ended.
+func (o *runOptions) result(outcome supervise.Outcome, endings []ending) error {
 	switch {
 	case errors.Is(outcome.Cause, supervise.ErrWatcherEnded):
-		return failure.New(failure.Failed, outcome.Cause.Error()+"; the command was killed, and "+o.end(released))
+		return failure.New(failure.Failed, outcome.Cause.Error()+"; the command was killed, and "+o.end(endings))
 	case outcome.Cause != nil:
-		return o.lost(", and the command was stopped")
-	case wasLost(released) && o.policy.OnLost != supervise.OnLostIgnore && outcome.Status == 0:
-		return o.lost(" while the command ran")
-	case released != nil:
-		fmt.Fprintf(o.session.ErrOut, "warning: %s\n", o.end(released))
+		return o.lost(endings, ", and the command was stopped")
+	case slices.ContainsFunc(endings, ending.wasLost) && o.policy.OnLost != supervise.OnLostIgnore && outcome.Status == 0:
+		return o.lost(endings, " while the command ran")
+	}
+	for _, each := range endings {
+		if each.err != nil {
+			fmt.Fprintf(o.session.ErrOut, "warning: %s\n", o.end([]ending{each}))
+		}
 	}
 	if outcome.Status != 0 {
 		return failure.SilentError(outcome.Status)
@@ -344,39 +384,24 @@ func (o *runOptions) result(outcome supervise.Outcome, released error) error {
 	return nil
 }
 
-// lost is the result of a run whose lock was lost.
-func (o *runOptions) lost(how string) error {
-	return failure.New(failure.NotHeld, o.key+" was lost"+how, "see who holds it now, and releases by force: "+o.session.Command("who", o.key))
+// lost is the result of a run that has lost a lock: if no release has found which, the one that ended first.
+func (o *runOptions) lost(endings []ending, how string) error {
+	key := endings[max(0, slices.IndexFunc(endings, ending.wasLost))].key
+	return failure.New(failure.NotHeld, key+" was lost"+how, "see who holds it now, and releases by force: "+o.session.Command("who", key))
 }
 
-// end says how the lock ended, by what its release has returned.
-func (o *runOptions) end(released error) string {
-	switch {
-	case released == nil:
-		return o.key + " was released"
-	case wasLost(released):
-		return fmt.Sprintf("%s was lost before: %v", o.key, released)
+// end says how the locks ended.
+func (o *runOptions) end(endings []ending) string {
+	var texts []string
+	for _, each := range endings {
+		switch {
+		case each.err == nil:
+			texts = append(texts, each.key+" was released")
+		case each.wasLost():
+			texts = append(texts, fmt.Sprintf("%s was lost before: %v", each.key, each.err))
+		default:
+			texts = append(texts, fmt.Sprintf("%s was not released: %v; it ends by itself, at the latest in %s", each.key, each.err, o.ttl))
+		}
 	}
-	return fmt.Sprintf("%s was not released: %v; it ends by itself, at the latest in %s", o.key, released, o.ttl)
-}
-
-// wasLost reports whether a release found that the lock was not held any more.
-func wasLost(released error) bool {
-	return errors.Is(released, lock.ErrNotHeld) || errors.Is(released, lock.ErrOwnerMismatch) ||
-		errors.Is(released, lock.ErrForceReleased) || errors.Is(released, lock.ErrTakenOver)
-}
-
-// hold is a lock as package supervise sees it.
-type hold struct {
-	*lock.Held
-
-	clock clock.PassiveClock
-}
-
-// Left implements [supervise.Hold].
-func (h hold) Left() time.Duration {
-	if h.Err() != nil {
-		return 0
-	}
-	return servertime.Left(h.Deadline(), h.clock.Now())
+	return strings.Join(texts, "; ")
 }

@@ -2,49 +2,54 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"forrst.dev/lock-operator/cli/failure"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/cli/supervise"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
 )
 
 // What has become of the lock decides, not which process or call has found out.
 func TestWhatARunSaysOfItsLock(t *testing.T) {
 	var stderr bytes.Buffer
 	o := &runOptions{
-		session: session.New(session.Options{Streams: genericiooptions.IOStreams{ErrOut: &stderr}, Clock: clock.RealClock{}}), key: "k", ttl: time.Minute,
+		session: session.New(session.Options{Streams: genericiooptions.IOStreams{ErrOut: &stderr}, Clock: clock.RealClock{}}), keys: []string{"k"}, ttl: time.Minute,
 		policy: supervise.Policy{OnLost: supervise.OnLostKill},
 	}
+	ended := func(err error) []ending { return []ending{{"k", err}} }
 	silent := fmt.Errorf("%w: no answer", lock.ErrUnavailable)
 	for name, test := range map[string]struct {
 		result error
 		status int
 		text   string
 	}{
-		"ended":                               {o.result(supervise.Outcome{Status: 3}, nil), 3, ""},
-		"ended, and the service is away":      {o.result(supervise.Outcome{Status: 3}, silent), 3, ""},
-		"stopped":                             {o.result(supervise.Outcome{Status: 137, Cause: supervise.ErrHoldEnded}, nil), 202, "k was lost, and the command was stopped"},
-		"not watched any more":                {o.result(supervise.Outcome{Status: 137, Cause: supervise.ErrWatcherEnded}, nil), 200, "was killed; the command was killed, and k was released"},
-		"lost and not noticed":                {o.result(supervise.Outcome{}, lock.ErrNotHeld), 202, "k was lost while the command ran"},
-		"lost and not noticed, and it failed": {o.result(supervise.Outcome{Status: 3}, lock.ErrForceReleased), 3, ""},
-		"no time to start":                    {o.notStarted(supervise.ErrHoldEnded, lock.ErrNotHeld), 202, "k was lost before the command was started"},
-		"not executed":                        {o.notStarted(&exec.Error{Name: "p", Err: syscall.E2BIG}, nil), 126, "argument list too long; k was released"},
+		"ended":                               {o.result(supervise.Outcome{Status: 3}, ended(nil)), 3, ""},
+		"ended, and the service is away":      {o.result(supervise.Outcome{Status: 3}, ended(silent)), 3, ""},
+		"stopped":                             {o.result(supervise.Outcome{Status: 137, Cause: supervise.ErrHoldEnded}, ended(nil)), 202, "k was lost, and the command was stopped"},
+		"not watched any more":                {o.result(supervise.Outcome{Status: 137, Cause: supervise.ErrWatcherEnded}, ended(nil)), 200, "was killed; the command was killed, and k was released"},
+		"lost and not noticed":                {o.result(supervise.Outcome{}, ended(lock.ErrNotHeld)), 202, "k was lost while the command ran"},
+		"lost and not noticed, and it failed": {o.result(supervise.Outcome{Status: 3}, ended(lock.ErrForceReleased)), 3, ""},
+		"no time to start":                    {o.notStarted(supervise.ErrHoldEnded, ended(lock.ErrNotHeld)), 202, "k was lost before the command was started"},
+		"not executed":                        {o.notStarted(&exec.Error{Name: "p", Err: syscall.E2BIG}, ended(nil)), 126, "argument list too long; k was released"},
 		"not executed, and the service is away": {
-			o.notStarted(&exec.Error{Name: "p", Err: syscall.E2BIG}, silent), 126, "k was not released: lock service is unavailable: no answer; it ends by itself, at the latest in 1m0s",
+			o.notStarted(&exec.Error{Name: "p", Err: syscall.E2BIG}, ended(silent)), 126, "k was not released: lock service is unavailable: no answer; it ends by itself, at the latest in 1m0s",
 		},
-		"not prepared":               {o.notStarted(errors.New("no room"), nil), 206, "no room; k was released"},
-		"not prepared, and was lost": {o.notStarted(errors.New("no room"), lock.ErrNotHeld), 206, "no room; k was lost before"},
+		"not prepared":               {o.notStarted(errors.New("no room"), ended(nil)), 206, "no room; k was released"},
+		"not prepared, and was lost": {o.notStarted(errors.New("no room"), ended(lock.ErrNotHeld)), 206, "no room; k was lost before"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var printed bytes.Buffer
@@ -55,5 +60,128 @@ func TestWhatARunSaysOfItsLock(t *testing.T) {
 	}
 	if strings.Count(stderr.String(), "warning: k was not released") != 1 || strings.Count(stderr.String(), "warning: k was lost before") != 1 {
 		t.Errorf("the warnings are %s", stderr.String())
+	}
+}
+
+// locksOf acquires a lock for each ttl, under the keys a, b and so on, and renews none.
+func locksOf(t *testing.T, service *locktest.Backend, stepped *clocktesting.FakeClock, ttls ...time.Duration) *runLocks {
+	t.Helper()
+	found := &runLocks{clock: stepped}
+	client := lock.NewClient(service, "payments", lock.WithoutRenewal(), lock.WithClock(stepped))
+	for index, ttl := range ttls {
+		held, err := client.TryAcquire(t.Context(), string(rune('a'+index)), lock.WithTTL(ttl))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found.held = append(found.held, held)
+	}
+	return found
+}
+
+func TestTheHoldOfSeveralLocksIsThatOfTheFirstToEnd(t *testing.T) {
+	stepped := clocktesting.NewFakeClock(now)
+	held := locksOf(t, locktest.New(locktest.WithClock(stepped)), stepped, time.Minute, 10*time.Second, time.Hour)
+	if left := held.Left(); left != 10*time.Second {
+		t.Errorf("%s are left, want those of b", left)
+	}
+	if got, want := whyStopping(supervise.StageTerm, supervise.ErrHoldEnded, held.byTime()[0]), "sending TERM to the command: b could not be renewed in time"; got != want {
+		t.Errorf("said %q, want %q", got, want)
+	}
+	ended := held.Done()
+	stepped.Step(11 * time.Second)
+	<-ended
+	if left := held.Left(); left > 0 {
+		t.Errorf("%s are left after the end of b", left)
+	}
+	o := &runOptions{session: session.New(session.Options{Clock: stepped})}
+	endings := held.release(t.Context())
+	if got, want := o.lost(endings, "").Error(), "b was lost"; got != want {
+		t.Errorf("said %q, want %q", got, want)
+	}
+	for _, ending := range endings {
+		if ending.wasLost() != (ending.key == "b") {
+			t.Errorf("%s: %v", ending.key, ending.err)
+		}
+	}
+}
+
+// A lock that could not be renewed in time is released well, if the service answers again.
+func TestWhichOfSeveralLocksWasLost(t *testing.T) {
+	o := &runOptions{session: session.New(session.Options{Clock: clock.RealClock{}})}
+	for name, endings := range map[string][]ending{
+		"the first to end":                {{"lost", nil}, {"k", nil}},
+		"the one that a release tells of": {{"k", nil}, {"lost", lock.ErrForceReleased}},
+	} {
+		if got := o.result(supervise.Outcome{Cause: supervise.ErrHoldEnded}, endings).Error(); got != "lost was lost, and the command was stopped" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// A service that does not answer must not delay the end by the time-out of each lock.
+func TestSeveralLocksAreReleasedAtOnce(t *testing.T) {
+	stepped := clocktesting.NewFakeClock(now)
+	service := locktest.New(locktest.WithClock(stepped))
+	held := locksOf(t, service, stepped, time.Minute, time.Minute)
+	var begun sync.WaitGroup
+	begun.Add(len(held.held))
+	service.SetHooks(locktest.Hooks{Before: func(_ context.Context, call locktest.Call) error {
+		if call.Verb == locktest.Release {
+			begun.Done()
+			begun.Wait()
+		}
+		return nil
+	}})
+	held.release(t.Context())
+	if left := service.All(); len(left) > 0 {
+		t.Errorf("%d locks are left", len(left))
+	}
+}
+
+func TestRunRefusesWrongKeys(t *testing.T) {
+	many := make([]string, lock.MaxTogether+1)
+	for index := range many {
+		many[index] = fmt.Sprint("k", index)
+	}
+	for want, keys := range map[string][]string{
+		"needs 1 to 16 KEYs, and was given 0":                        nil,
+		"needs 1 to 16 KEYs, and was given 17":                       many,
+		`the KEY "a" is given twice` + "\n  → name each KEY once":    {"a", "b", "a"},
+		"the KEY \"e\u0301\" is given twice":                         {"\u00e9", "e\u0301"},
+		`the KEY "b\u200b" must not contain invisible characters`:    {"a", "b\u200b"},
+		"the KEY must not contain invisible characters: character 2": {"b\u200b"},
+	} {
+		got := run(t, session.Options{}, append(append([]string{"run"}, keys...), "--", "true")...)
+		if got.status != int(failure.Usage) || !strings.Contains(got.errOut, want) {
+			t.Errorf("%v: status %d: %s", keys, got.status, got)
+		}
+	}
+}
+
+// Outside of Pods and other runs, no key is looked at before it is tried. That of the last grant needs no confirmation.
+func TestTheRequestsOfARun(t *testing.T) {
+	for want, keys := range map[string][]string{
+		"acquire b":                   {"b"},
+		"acquire a, acquire b, get a": {"b", "a"},
+	} {
+		service := locktest.New(locktest.WithRecord())
+		o := &runOptions{
+			session: session.New(session.Options{Locks: service, Clock: clock.RealClock{}, Pod: &session.Pod{}, Getenv: func(string) string { return "" }}),
+			keys:    keys, ttl: time.Hour,
+		}
+		held, err := o.acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var made []string
+		for _, call := range service.Calls() {
+			if call.Verb != locktest.Watch {
+				made = append(made, fmt.Sprintf("%s %s", call.Verb, call.Key.Bare()))
+			}
+		}
+		held.release(t.Context())
+		if got := strings.Join(made, ", "); got != want {
+			t.Errorf("%v: made the requests %s, want %s", keys, got, want)
+		}
 	}
 }

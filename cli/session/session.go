@@ -57,6 +57,8 @@ type Session struct {
 	Getenv func(string) string
 	// Version is set by the linker; it may be empty.
 	Version string
+	// IsBehindDash says that a shell completes a word behind a --.
+	IsBehindDash bool
 
 	options   Options
 	config    *genericclioptions.ConfigFlags

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
 )
@@ -117,15 +118,16 @@ func TestARunUnderItsOwnLock(t *testing.T) {
 	service.wantFree(t)
 }
 
-// occupy has another holder take the lock.
-func occupy(t *testing.T, service *service) (release func()) {
+// occupy has another holder take the lock of the key.
+func occupy(t *testing.T, service *service, key string) (release func()) {
 	t.Helper()
 	request := lock.Request{Acquisition: rules.Acquisition{Key: key, Owner: "rival", TTL: time.Hour}}
 	if _, err := service.Acquire(t.Context(), namespace, request); err != nil {
 		t.Fatal(err)
 	}
 	return func() {
-		if err := service.Release(t.Context(), namespace, fullKey, lock.Proof{Owner: "rival"}); err != nil {
+		t.Helper()
+		if err := service.Release(t.Context(), namespace, v1alpha1.FullKeyOf(key), lock.Proof{Owner: "rival"}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -133,7 +135,7 @@ func occupy(t *testing.T, service *service) (release func()) {
 
 func TestABusyLock(t *testing.T) {
 	service := newService(t)
-	release := occupy(t, service)
+	release := occupy(t, service, key)
 	for name, test := range map[string]struct {
 		flags  []string
 		status int
@@ -162,7 +164,7 @@ func TestABusyLock(t *testing.T) {
 	}
 	for index, flags := range [][]string{nil, {"--wait", "forever"}} {
 		if index > 0 {
-			release = occupy(t, service)
+			release = occupy(t, service, key)
 		}
 		t.Run(strings.Join(append([]string{"it becomes free"}, flags...), " "), func(t *testing.T) {
 			waiting := make(chan struct{})
@@ -185,7 +187,7 @@ func TestABusyLock(t *testing.T) {
 func TestASignalEndsTheWait(t *testing.T) {
 	for _, with := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		service := newService(t)
-		release := occupy(t, service)
+		release := occupy(t, service, key)
 		waiting := make(chan struct{})
 		service.SetHooks(hookWaiting(waiting))
 		r := service.start(t, key, "--", "echo", "started")
