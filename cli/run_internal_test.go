@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -89,7 +89,11 @@ func TestTheHoldOfSeveralLocksIsThatOfTheFirstToEnd(t *testing.T) {
 	}
 	ended := held.Done()
 	stepped.Step(11 * time.Second)
-	<-ended
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Fatal("the end of b does not end the hold")
+	}
 	if left := held.Left(); left > 0 {
 		t.Errorf("%s are left after the end of b", left)
 	}
@@ -123,14 +127,21 @@ func TestSeveralLocksAreReleasedAtOnce(t *testing.T) {
 	stepped := clocktesting.NewFakeClock(now)
 	service := locktest.New(locktest.WithClock(stepped))
 	held := locksOf(t, service, stepped, time.Minute, time.Minute)
-	var begun sync.WaitGroup
-	begun.Add(len(held.held))
-	service.SetHooks(locktest.Hooks{Before: func(_ context.Context, call locktest.Call) error {
-		if call.Verb == locktest.Release {
-			begun.Done()
-			begun.Wait()
+	var begun atomic.Int32
+	allBegun := make(chan struct{})
+	service.SetHooks(locktest.Hooks{Before: func(ctx context.Context, call locktest.Call) error {
+		if call.Verb != locktest.Release {
+			return nil
 		}
-		return nil
+		if int(begun.Add(1)) == len(held.held) {
+			close(allBegun)
+		}
+		select {
+		case <-allBegun:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}})
 	held.release(t.Context())
 	if left := service.All(); len(left) > 0 {

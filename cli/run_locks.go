@@ -11,7 +11,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
-	"forrst.dev/lock-operator/cli/locks"
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/servertime"
@@ -41,8 +40,8 @@ func checkOwnHolders(ctx context.Context, s *session.Session, backend lock.Backe
 	for _, key := range keys {
 		fullKey := v1alpha1.FullKeyOf(key)
 		current, err := backend.Get(ctx, s.Namespace(), fullKey)
-		if err != nil || !locks.IsHeld(current, s.Now()) {
-			continue // The attempt to acquire it tells of a failure.
+		if err != nil {
+			continue // It is free, or the attempt to acquire it tells of the failure.
 		}
 		if own := checkOwnHolder(s, fullKey, current); own != nil {
 			return own
