@@ -246,6 +246,9 @@ func (o *runOptions) notAcquired(ctx context.Context, err error) error {
 	if !errors.Is(err, lock.ErrHeld) {
 		return err
 	}
+	if len(o.keys) > 1 && errors.Is(err, lock.ErrUnavailable) {
+		fmt.Fprintf(o.session.ErrOut, "warning: a lock may stay held for %s: %s\n", o.ttl, strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
 	if o.onBusy == busySkip {
 		fmt.Fprintf(o.session.ErrOut, "skipped: %s\n", busy(ctx, o.session, err))
 		return nil

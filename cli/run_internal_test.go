@@ -21,6 +21,7 @@ import (
 	"forrst.dev/lock-operator/cli/supervise"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // What has become of the lock decides, not which process or call has found out.
@@ -193,6 +194,30 @@ func TestTheRequestsOfARun(t *testing.T) {
 		held.release(t.Context())
 		if got := strings.Join(made, ", "); got != want {
 			t.Errorf("%v: made the requests %s, want %s", keys, got, want)
+		}
+	}
+}
+
+func TestALockOfASetThatCouldNotBeGivenBackIsTold(t *testing.T) {
+	stepped := clocktesting.NewFakeClock(now)
+	service := locktest.New(locktest.WithClock(stepped), locktest.WithHooks(locktest.Hooks{Before: locktest.Failing(locktest.Release, lock.ErrUnavailable)}))
+	if _, err := service.Acquire(t.Context(), "", lock.Request{Acquisition: rules.Acquisition{Key: "b", Owner: "rival"}}); err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	o := &runOptions{
+		session: session.New(session.Options{
+			Streams: genericiooptions.IOStreams{ErrOut: &stderr}, Locks: service, Clock: stepped, Pod: &session.Pod{}, Getenv: func(string) string { return "" },
+		}),
+		keys: []string{"a", "b"}, ttl: time.Minute, onBusy: busySkip,
+	}
+	_, err := o.acquire(t.Context())
+	if err := o.notAcquired(t.Context(), err); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{"warning: a lock may stay held for 1m0s: ", "; release lock:a", "\nskipped: b is held"} {
+		if !strings.Contains(stderr.String(), want) {
+			t.Errorf("stderr has no %q: %s", want, stderr.String())
 		}
 	}
 }
