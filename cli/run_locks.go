@@ -16,8 +16,8 @@ import (
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
-// takeAll is take for several keys: it takes all locks or none, and the wait bounds all waits together. It says of each lock
-// that it waits for who holds it.
+// takeAll is take for several keys: it takes all locks or none, and the wait bounds all waits together. Before each wait it says
+// who holds the lock.
 func takeAll(ctx context.Context, s *session.Session, backend lock.Backend, keys []string, wait time.Duration, options ...lock.Option) (*lock.HeldAll, error) {
 	for _, key := range keys {
 		if err := checkKey(ctx, s, key); err != nil {
@@ -31,8 +31,8 @@ func takeAll(ctx context.Context, s *session.Session, backend lock.Backend, keys
 	return client.AcquireAll(ctx, keys, lock.WithWait(wait))
 }
 
-// checkOwnHolders is checkOwnHolder for each key before any is tried: otherwise the set would first wait for its other locks.
-// Outside of runs and Pods it makes no requests.
+// checkOwnHolders is checkOwnHolder for each key, before any is tried: AcquireAll might wait for the other keys first. Outside of
+// runs and Pods it makes no requests.
 func checkOwnHolders(ctx context.Context, s *session.Session, backend lock.Backend, keys []string) error {
 	if len(outerRuns(s)) == 0 && s.Pod() == (session.Pod{}) {
 		return nil
@@ -98,7 +98,7 @@ func (r *runLocks) Done() <-chan struct{} {
 	return ended
 }
 
-// byTime returns the locks, first that which has ended or ends first.
+// byTime returns the locks in the order in which they end unless they are renewed. Those that have ended come first.
 func (r *runLocks) byTime() []*lock.Held {
 	now := r.clock.Now()
 	return slices.SortedStableFunc(slices.Values(r.held), func(a, b *lock.Held) int { return cmp.Compare(left(a, now), left(b, now)) })
