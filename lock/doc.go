@@ -13,7 +13,8 @@
 //
 // Do waits for the lock, keeps it renewed, ends the context of the function when the lock is or
 // may be lost, and releases the lock in every case. [Client.Acquire] and [Client.TryAcquire]
-// return the lock as a [Held], for code that is not one function.
+// return the lock as a [Held], for code that is not one function. [Client.DoAll] and [Client.AcquireAll] acquire
+// several locks, all or none.
 //
 // No lock service can guarantee that its client notices in time that a lock has ended: the process
 // may be paused at any instruction. Therefore send [Held.FencingToken] along with every write, and

@@ -23,6 +23,18 @@ func ExampleClient_Do() {
 	// <nil>
 }
 
+func ExampleClient_DoAll() {
+	locks := lock.NewClient(locktest.New(), "payments")
+	err := locks.DoAll(context.Background(), []string{"stock:us", "stock:eu"}, func(_ context.Context, held *lock.HeldAll) error {
+		fmt.Println("moving between", held.Locks()[0], "and", held.Locks()[1])
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// moving between lock:stock:eu and lock:stock:us
+	// <nil>
+}
+
 func ExampleClient_Acquire() {
 	ctx := context.Background()
 	locks := lock.NewClient(locktest.New(), "payments")
