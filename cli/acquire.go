@@ -137,25 +137,16 @@ func take(ctx context.Context, s *session.Session, locks *lock.Client, key strin
 	if !errors.Is(err, lock.ErrHeld) {
 		return held, err
 	}
-	if err := beginWait(ctx, s, err, wait); err != nil {
-		return nil, err
-	}
-	return locks.Acquire(ctx, key, append(options, lock.WithWait(wait))...)
-}
-
-// beginWait says who holds a lock whose acquisition failed with busyErr, which matches [lock.ErrHeld]. It returns why the caller
-// must not wait.
-func beginWait(ctx context.Context, s *session.Session, busyErr error, wait time.Duration) error {
-	if by, isKnown := errors.AsType[*lock.HeldError](busyErr); isKnown {
+	if by, isKnown := errors.AsType[*lock.HeldError](err); isKnown {
 		if own := checkOwnHolder(s, by.Key, currentLock(ctx, s, by)); own != nil {
-			return own
+			return nil, own
 		}
 	}
 	if wait == 0 {
-		return busyErr
+		return nil, err
 	}
-	fmt.Fprintf(s.ErrOut, "waiting: %s\n", busy(ctx, s, busyErr))
-	return nil
+	fmt.Fprintf(s.ErrOut, "waiting: %s\n", busy(ctx, s, err))
+	return locks.Acquire(ctx, key, append(options, lock.WithWait(wait))...)
 }
 
 // explain says what a caller can do who did not get the lock.

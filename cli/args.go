@@ -43,12 +43,12 @@ func newKey(s *session.Session) cobra.PositionalArgs {
 // newKeys is newKey for a command that takes the locks of 1 to [lock.MaxTogether] keys.
 func newKeys(s *session.Session) cobra.PositionalArgs {
 	return func(command *cobra.Command, args []string) error {
-		if len(args) == 1 {
+		switch {
+		case len(args) <= 1:
 			return newKey(s)(command, args)
-		}
-		if len(args) == 0 || len(args) > lock.MaxTogether {
+		case len(args) > lock.MaxTogether:
 			return failure.New(failure.Usage, fmt.Sprintf("%s needs 1 to %d KEYs, and was given %d", command.CommandPath(), lock.MaxTogether, len(args)),
-				"name the locks before the --: "+s.Command("run", "KEY", "--", "COMMAND"), "put a KEY with spaces in quotation marks")
+				"put a KEY with spaces in quotation marks")
 		}
 		given := map[v1alpha1.FullKey]bool{}
 		for _, key := range args {

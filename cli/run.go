@@ -53,6 +53,8 @@ type runOptions struct {
 	policy supervise.Policy
 	// own is this run, without a key and its fencing token.
 	own outerRun
+	// stoppedFor is the key of the lock for which the command was stopped, if it was.
+	stoppedFor string
 }
 
 func newRun(s *session.Session) *cobra.Command {
@@ -68,9 +70,10 @@ holder can have the lock. A release by force ends it by KILL at once: another ho
 may have the lock already. So does the end of this program by KILL. All of this goes
 for the process group of the command: a process that leaves it is not ended.
 
-Up to 16 KEYs may be given. The command then runs while all their locks are held: run
-takes all of them or none, --wait bounds all waits together, and the loss of one lock
-counts as the loss of all.
+Up to 16 KEYs may be given: each word before the -- is one, so put a KEY with spaces in
+quotation marks. The command then runs while all their locks are held: run takes all of
+them or none, --wait bounds all waits together, and the loss of one lock counts as the
+loss of all.
 
 The command has the terminal and gets all signals. The exit status is its own,
 or 128+n if signal n ended it, and else one of
@@ -85,8 +88,8 @@ The command finds in its environment FORRST_LOCK_KEY; FORRST_LOCK_FENCING_TOKEN,
 which grows with every holder and lets a receiver refuse late writes; and
 FORRST_LOCK_TOKEN_FILE, a file with the secret that renews or releases the lock.
 With several KEYs, it finds FORRST_LOCK_KEYS, with one key on each line, in place of
-FORRST_LOCK_KEY, and no token file. FORRST_LOCK_FENCING_TOKEN is then right for each
-of the locks.`,
+FORRST_LOCK_KEY, and no token file. FORRST_LOCK_FENCING_TOKEN then fences all of the
+locks.`,
 		Example: `  # Never run two backups at a time
   kubectl lock run backup -- ./backup.sh
 
@@ -96,7 +99,7 @@ of the locks.`,
   # Wait for up to 10 minutes, and give the command 20 seconds to clean up if the lock is lost
   kubectl lock run deploy:shop --wait 10m --ttl 1m --grace 20s -- helm upgrade shop ./chart
 
-  # Hold the locks of the shop and of its database at a time
+  # Hold the locks of the shop and of its database at the same time
   kubectl lock run deploy:shop db:shop -- ./migrate.sh`,
 		Args: func(command *cobra.Command, args []string) error {
 			dash := command.ArgsLenAtDash()
@@ -222,13 +225,13 @@ func (o *runOptions) acquire(ctx context.Context) (*runLocks, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &runLocks{all.Locks(), o.session.Clock}, nil
+		return &runLocks{all.Locks(), all.FencingToken(), o.session.Clock}, nil
 	}
 	held, err := take(ctx, o.session, lock.NewClient(backend, o.session.Namespace(), options...), o.keys[0], o.wait)
 	if err != nil {
 		return nil, err
 	}
-	return &runLocks{[]*lock.Held{held}, o.session.Clock}, nil
+	return &runLocks{[]*lock.Held{held}, held.FencingToken(), o.session.Clock}, nil
 }
 
 func (o *runOptions) notTaken() string {
@@ -243,11 +246,11 @@ func (o *runOptions) notAcquired(ctx context.Context, err error) error {
 	if interrupted, ok := errors.AsType[*supervise.SignalError](err); ok {
 		return failure.SilentError(interrupted.Status())
 	}
+	if len(o.keys) > 1 && errors.Is(err, lock.ErrNotHeld) {
+		return failure.New(failure.NotHeld, err.Error(), "run it again")
+	}
 	if !errors.Is(err, lock.ErrHeld) {
 		return err
-	}
-	if len(o.keys) > 1 && errors.Is(err, lock.ErrUnavailable) {
-		fmt.Fprintf(o.session.ErrOut, "warning: a lock may stay held for %s: %s\n", o.ttl, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	if o.onBusy == busySkip {
 		fmt.Fprintf(o.session.ErrOut, "skipped: %s\n", busy(ctx, o.session, err))
@@ -300,10 +303,14 @@ func (o *runOptions) runHolding(supervisor *supervise.Supervisor, path string, h
 		defer os.RemoveAll(folder) //nolint:errcheck // the token has no power after the release
 		environment = append(environment, keyVariable+"="+o.keys[0], tokenFileVariable+"="+file)
 	}
-	environment = append(environment, fencingTokenVariable+"="+strconv.FormatInt(held.fencingToken(), 10))
+	environment = append(environment, fencingTokenVariable+"="+strconv.FormatInt(held.fencingToken, 10))
 	command := supervise.Command{Path: path, Args: o.program, Env: environment, Scratch: folder}
 	return supervisor.Run(command, held, o.policy, func(stage supervise.Stage, cause error) {
-		fmt.Fprintf(o.session.ErrOut, "%s\n", whyStopping(stage, cause, held.byTime()[0]))
+		first := held.byTime()[0]
+		if errors.Is(cause, supervise.ErrHoldEnded) {
+			o.stoppedFor = first.Key().Bare()
+		}
+		fmt.Fprintf(o.session.ErrOut, "%s\n", whyStopping(stage, cause, first))
 	})
 }
 
@@ -377,9 +384,7 @@ func (o *runOptions) result(outcome supervise.Outcome, endings []ending) error {
 		return o.lost(endings, " while the command ran")
 	}
 	for _, each := range endings {
-		if each.err != nil {
-			fmt.Fprintf(o.session.ErrOut, "warning: %s\n", o.end([]ending{each}))
-		}
+		o.warn(each)
 	}
 	if outcome.Status != 0 {
 		return failure.SilentError(outcome.Status)
@@ -387,9 +392,26 @@ func (o *runOptions) result(outcome supervise.Outcome, endings []ending) error {
 	return nil
 }
 
-// lost is the result of a run that has lost a lock: if no release has found which, the one that ended first.
+// warn tells of a lock that was not released, or lost.
+func (o *runOptions) warn(of ending) {
+	if of.err != nil {
+		fmt.Fprintf(o.session.ErrOut, "warning: %s\n", o.end([]ending{of}))
+	}
+}
+
+// lost is the result of a run that has lost a lock: the one for which the command was stopped, or which a release has found
+// lost, or else the first to end. It warns of the others.
 func (o *runOptions) lost(endings []ending, how string) error {
-	key := endings[max(0, slices.IndexFunc(endings, ending.wasLost))].key
+	lost := slices.IndexFunc(endings, func(each ending) bool { return each.key == o.stoppedFor })
+	if lost < 0 {
+		lost = max(0, slices.IndexFunc(endings, ending.wasLost))
+	}
+	for index, each := range endings {
+		if index != lost {
+			o.warn(each)
+		}
+	}
+	key := endings[lost].key
 	return failure.New(failure.NotHeld, key+" was lost"+how, "see who holds it now, and releases by force: "+o.session.Command("who", key))
 }
 

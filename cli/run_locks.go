@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -40,8 +41,11 @@ func checkOwnHolders(ctx context.Context, s *session.Session, backend lock.Backe
 	for _, key := range keys {
 		fullKey := v1alpha1.FullKeyOf(key)
 		current, err := backend.Get(ctx, s.Namespace(), fullKey)
+		if errors.Is(err, lock.ErrNotHeld) {
+			continue
+		}
 		if err != nil {
-			continue // It is free, or the attempt to acquire it tells of the failure.
+			return err
 		}
 		if own := checkOwnHolder(s, fullKey, current); own != nil {
 			return own
@@ -59,27 +63,25 @@ type announcer struct {
 
 // Acquire implements [lock.Backend].
 func (a announcer) Acquire(ctx context.Context, namespace string, request lock.Request) (*v1alpha1.Lock, error) {
-	try := request
+	began, try := a.session.Clock.Now(), request
 	try.Wait = 0
 	granted, err := a.Backend.Acquire(ctx, namespace, try)
 	if request.Wait == 0 || !errors.Is(err, lock.ErrHeld) {
 		return granted, err
 	}
-	if err := beginWait(ctx, a.session, err, request.Wait); err != nil {
-		return nil, err
+	fmt.Fprintf(a.session.ErrOut, "waiting: %s\n", busy(ctx, a.session, err))
+	if request.Wait != lock.WaitForever {
+		request.Wait = max(0, request.Wait-a.session.Clock.Since(began))
 	}
 	return a.Backend.Acquire(ctx, namespace, request)
 }
 
 // runLocks are the locks of a run, at least one. It implements [supervise.Hold]: the hold lasts for as long as each of them.
 type runLocks struct {
-	held  []*lock.Held
-	clock clock.PassiveClock
-}
-
-// fencingToken returns the largest of the grants, which fences each lock, as [lock.HeldAll.FencingToken] says.
-func (r *runLocks) fencingToken() int64 {
-	return slices.MaxFunc(r.held, func(a, b *lock.Held) int { return cmp.Compare(a.FencingToken(), b.FencingToken()) }).FencingToken()
+	held []*lock.Held
+	// fencingToken fences all of them.
+	fencingToken int64
+	clock        clock.PassiveClock
 }
 
 // Left implements [supervise.Hold].

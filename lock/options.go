@@ -123,8 +123,8 @@ func WithOrderCheck() Option {
 	}
 }
 
-// WithoutHoldAndWait has [Client.AcquireAll] release all that it has before it waits, each time. Such a call waits in no
-// circle with any other one. The price is that it may wait for as long as others take its locks in turn, with two writes
+// WithoutHoldAndWait has [Client.AcquireAll] release all that it has before it waits, each time. So such a call waits in no
+// circle, unless its caller holds other locks. The price is that it may wait for as long as others take its locks in turn, with two writes
 // for each lock that it releases.
 func WithoutHoldAndWait() Option {
 	return func(s *settings) {

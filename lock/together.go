@@ -21,15 +21,16 @@ const MaxTogether = together.MaxLocks
 // AcquireAll acquires the locks of all keys, or none of them, and renews each until [HeldAll.Release]. It tries them in
 // the order of their full keys. If one is held, it releases those that it has, and waits for that one. After three such
 // rounds it waits for each lock in that order, and keeps those that it has meanwhile. Calls of AcquireAll never wait for
-// each other in a circle. With [WithoutHoldAndWait] or [WithoutRenewal] it never keeps a lock while it waits, so it waits
-// in no circle with callers that acquire single locks one after the other either.
+// each other in a circle, unless their callers hold other locks. With [WithoutHoldAndWait] or [WithoutRenewal] it never
+// keeps a lock while it waits, so it waits in no circle with callers that acquire single locks one after the other either.
 //
 // [WithWait] bounds all waits together. The options hold for each lock; [WithRetry] does not concern AcquireAll. When the
 // last lock is granted, AcquireAll reads the others, which takes the right to get them.
 //
 // If it fails, the caller holds none of the locks. The error is as that of [Client.Acquire]. It also matches [ErrInvalid]
-// if there is no key, one is given twice, or there are more than [MaxTogether]. What could not be released stays for its
-// ttl, and the error says so. A release takes no longer than [WithReleaseTimeout] permits, also after the end of ctx.
+// if there is no key, one is given twice, or there are more than [MaxTogether]. If a lock could not be
+// released and stays for its ttl, the error is why, whatever had failed before. A release takes no longer than
+// [WithReleaseTimeout] permits, also after the end of ctx.
 func (c *Client) AcquireAll(ctx context.Context, keys []string, options ...Option) (*HeldAll, error) {
 	return c.acquireAll(ctx, "AcquireAll", keys, options)
 }
@@ -51,6 +52,9 @@ func (c *Client) acquireAll(ctx context.Context, method string, keys []string, o
 	settings, err := c.settings(method, ofTogether, "", options)
 	if err != nil {
 		return nil, err
+	}
+	if settings.request.TTL == 0 {
+		settings.request.TTL = DefaultTTL
 	}
 	settings.retry = nil // A retry would keep some locks while it waits for another.
 	requests, err := settings.requestsOf(keys)
@@ -125,8 +129,8 @@ func (t *heldTaker) Take(_ context.Context, number int, wait time.Duration) (*He
 	switch {
 	case err == nil:
 		t.ctx = held.ctx
-	case t.outer.Err() == nil && t.ctx.Err() != nil: // A lock of the set was lost meanwhile.
-		err = failed("acquire", settings.request.FullKey(), t.client.namespace, context.Cause(t.ctx))
+	case t.outer.Err() == nil && t.ctx.Err() != nil:
+		err = fmt.Errorf("%w, and was lost while the call asked for %s", context.Cause(t.ctx), settings.request.FullKey())
 	}
 	return held, err
 }
@@ -150,10 +154,11 @@ func (t *heldTaker) Confirm(_ context.Context, held *Held) error {
 func (t *heldTaker) GiveBack(ctx context.Context, grants []*Held) error {
 	t.ctx = t.outer
 	return eachHeld(grants, func(held *Held) error {
-		if err := held.Release(ctx); !errors.Is(err, ErrNotHeld) {
-			return err
+		err := held.Release(ctx)
+		if err == nil || errors.Is(err, ErrNotHeld) { // It was lost, so nothing is left of it.
+			return nil
 		}
-		return nil // It was lost, so nothing is left of it.
+		return fmt.Errorf("%w; the lock ends by itself, at the latest in %s", err, t.settings.request.TTL)
 	})
 }
 

@@ -45,13 +45,13 @@ type Limits struct {
 
 // Acquire acquires all locks of a set, and returns the grants by the numbers of the locks. All of them stand when the last
 // is made, so its fencing token is larger than that of each earlier grant of any of the locks, and smaller than that of
-// each later one. If it fails or panics, it has given back what it took. The error is that of the call that failed, joined
-// with that of GiveBack. It matches [rules.ErrHeld] if a lock was held for the whole wait.
+// each later one. If it fails or panics, it has given back what it took. The error is that of GiveBack, if it has failed, and
+// else that of the call that has. It matches [rules.ErrHeld] if a lock was held for the whole wait.
 func Acquire[G any](ctx context.Context, clock clock.PassiveClock, taker Taker[G], count int, limits Limits) (grants []G, err error) {
 	s := &set[G]{taker: taker, count: count, limits: limits, clock: clock, began: clock.Now()}
 	defer func() { // A panic leaves nothing behind either.
 		if failure := s.giveBack(ctx); failure != nil {
-			err = errors.Join(err, failure)
+			err = failure
 		}
 	}()
 	if err := s.acquire(ctx); err != nil {
@@ -92,8 +92,8 @@ func (s *set[G]) acquire(ctx context.Context) error {
 		if err == nil || !errors.Is(err, rules.ErrHeld) || s.left() == 0 {
 			return err
 		}
-		if failure := s.giveBack(ctx); failure != nil {
-			return errors.Join(err, failure)
+		if err := s.giveBack(ctx); err != nil {
+			return err
 		}
 		if round >= FreeRounds && !s.limits.IsStrict {
 			return s.takeInOrder(ctx)
