@@ -8,7 +8,7 @@ import (
 
 // maxImports is how many packages, those of Go included, a program with a client may have to build. The
 // types of the Lock and what they import are 268 of them.
-const maxImports = 295
+const maxImports = 296
 
 // TestLightToImport holds what a program gets with a client of a façade, or with the backend for its tests.
 func TestLightToImport(t *testing.T) {

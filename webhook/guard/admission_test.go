@@ -405,6 +405,7 @@ func TestRecords(t *testing.T) {
 		record := audit.Of(event, audit.Admission, lock)
 		record.Time, record.Actor, record.Operation = v1alpha1.NewTimestamp(noon.Add(time.Second)), user, "update"
 		record.Object = &audit.Object{Resource: "configmaps", Name: "settings"}
+		record.ResourceVersion = "999" // The client of the fake API server stores it in that version.
 		return record
 	}
 	refused := of(audit.WriteRefused, bob)
