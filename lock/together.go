@@ -28,9 +28,9 @@ const MaxTogether = together.MaxLocks
 // last lock is granted, AcquireAll reads the others, which takes the right to get them.
 //
 // If it fails, the caller holds none of the locks. The error is as that of [Client.Acquire]. It also matches [ErrInvalid]
-// if there is no key, one is given twice, or there are more than [MaxTogether]. If a lock could not be
-// released and stays for its ttl, the error is why, whatever had failed before. A release takes no longer than
-// [WithReleaseTimeout] permits, also after the end of ctx.
+// if there is no key, one is given twice, or there are more than [MaxTogether]. If a lock could not be released
+// and stays for its ttl, the error is why, whatever had failed before. A release takes no longer than [WithReleaseTimeout]
+// permits, also after the end of ctx.
 func (c *Client) AcquireAll(ctx context.Context, keys []string, options ...Option) (*HeldAll, error) {
 	return c.acquireAll(ctx, "AcquireAll", keys, options)
 }
@@ -52,9 +52,6 @@ func (c *Client) acquireAll(ctx context.Context, method string, keys []string, o
 	settings, err := c.settings(method, ofTogether, "", options)
 	if err != nil {
 		return nil, err
-	}
-	if settings.request.TTL == 0 {
-		settings.request.TTL = DefaultTTL
 	}
 	settings.retry = nil // A retry would keep some locks while it waits for another.
 	requests, err := settings.requestsOf(keys)
@@ -139,7 +136,7 @@ func (t *heldTaker) Take(_ context.Context, number int, wait time.Duration) (*He
 func (t *heldTaker) Confirm(_ context.Context, held *Held) error {
 	err := held.look(t.ctx)
 	switch {
-	case err != nil && t.outer.Err() != nil:
+	case t.outer.Err() != nil:
 		return Interrupted(t.outer, held.key, err)
 	case t.ctx.Err() != nil:
 		err = context.Cause(t.ctx)
@@ -158,7 +155,7 @@ func (t *heldTaker) GiveBack(ctx context.Context, grants []*Held) error {
 		if err == nil || errors.Is(err, ErrNotHeld) { // It was lost, so nothing is left of it.
 			return nil
 		}
-		return fmt.Errorf("%w; the lock ends by itself, at the latest in %s", err, t.settings.request.TTL)
+		return fmt.Errorf("%w; the lock ends by itself, at the latest in %s", err, cmp.Or(t.settings.request.TTL, DefaultTTL))
 	})
 }
 
