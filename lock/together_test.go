@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -221,10 +222,9 @@ func TestTheEndOfTheContextEndsASet(t *testing.T) {
 					t.Fatal(err)
 				}
 				ctx, cancel := context.WithCancel(t.Context())
-				left := false
+				var left atomic.Bool
 				service.SetHooks(before(func(_ context.Context, call locktest.Call) error {
-					if !left && isStep(call) {
-						left = true
+					if isStep(call) && left.CompareAndSwap(false, true) {
 						cancel()
 					}
 					return nil
@@ -237,7 +237,7 @@ func TestTheEndOfTheContextEndsASet(t *testing.T) {
 				pass(time.Second)
 				mustRelease(t, other)
 				err = <-got
-				if !left {
+				if !left.Load() {
 					t.Error("the step was not reached")
 				}
 				if _, isInterrupted := errors.AsType[*lock.InterruptedError](err); !isInterrupted || !errors.Is(err, context.Canceled) {
