@@ -25,9 +25,11 @@ func withHeldLock(ctx context.Context, held *Held) context.Context {
 	return context.WithValue(ctx, heldLocksKey{}, &heldLocks{held: held, outer: outer})
 }
 
-// checkContext returns an error if the context carries a lock beside which this one must not be acquired.
+// checkContext returns an error if the context carries a lock beside which this one must not be acquired. That it carries this
+// one goes first: no other order would help.
 func (c *Client) checkContext(ctx context.Context, settings settings) error {
 	key := settings.request.FullKey()
+	var outOfOrder error
 	locks, _ := ctx.Value(heldLocksKey{}).(*heldLocks)
 	for ; locks != nil; locks = locks.outer {
 		held := locks.held
@@ -39,10 +41,10 @@ func (c *Client) checkContext(ctx context.Context, settings settings) error {
 		case order == 0:
 			return fmt.Errorf("%w: %s in namespace %s is held in this context already", ErrDoubleLock, key, c.namespace)
 		case order < 0 && settings.isOrderChecked && settings.request.Wait > 0:
-			return fmt.Errorf("%w: %s in namespace %s comes before %s in namespace %s, which this context holds: acquire them in this order, or together by AcquireAll", ErrLockOrder, key, c.namespace, held.key, held.client.namespace)
+			outOfOrder = fmt.Errorf("%w: %s in namespace %s comes before %s in namespace %s, which this context holds: acquire them in this order, or together by AcquireAll", ErrLockOrder, key, c.namespace, held.key, held.client.namespace)
 		}
 	}
-	return nil
+	return outOfOrder
 }
 
 // uses reports whether the client uses this backend: the same key in another cluster is another

@@ -29,6 +29,15 @@ func steps(service *locktest.Backend) []string {
 	return made
 }
 
+func mustAcquire(t *testing.T, client *lock.Client, key string) *lock.Held {
+	t.Helper()
+	held, err := client.Acquire(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return held
+}
+
 func isHeld(t *testing.T, service *locktest.Backend, key string) bool {
 	t.Helper()
 	_, err := service.Get(t.Context(), "default", v1alpha1.FullKeyOf(key))
@@ -83,10 +92,7 @@ func TestASetWaitsForOneLockAndKeepsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newBackend()
 		client := lock.NewClient(service, "default")
-		other, err := client.Acquire(t.Context(), "b")
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := mustAcquire(t, client, "b")
 		got := make(chan error, 1)
 		var held *lock.HeldAll
 		go func() {
@@ -166,10 +172,7 @@ func TestASetThatIsNotGrantedHoldsNothing(t *testing.T) {
 				service := newBackend()
 				client := lock.NewClient(service, "default", lock.WithRetry(lock.RetryPolicy{}))
 				if test.isHeld {
-					other, err := client.Acquire(t.Context(), "b")
-					if err != nil {
-						t.Fatal(err)
-					}
+					other := mustAcquire(t, client, "b")
 					defer mustRelease(t, other)
 				}
 				if test.hooks != nil {
@@ -217,10 +220,7 @@ func TestTheEndOfTheContextEndsASet(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				service := newBackend()
 				client := lock.NewClient(service, "default")
-				other, err := client.Acquire(t.Context(), "b")
-				if err != nil {
-					t.Fatal(err)
-				}
+				other := mustAcquire(t, client, "b")
 				ctx, cancel := context.WithCancel(t.Context())
 				var left atomic.Bool
 				service.SetHooks(before(func(_ context.Context, call locktest.Call) error {
@@ -236,7 +236,7 @@ func TestTheEndOfTheContextEndsASet(t *testing.T) {
 				}()
 				pass(time.Second)
 				mustRelease(t, other)
-				err = <-got
+				err := <-got
 				if !left.Load() {
 					t.Error("the step was not reached")
 				}
@@ -257,24 +257,17 @@ func TestALockThatASetLosesWhileItWaitsEndsTheWait(t *testing.T) {
 		service := newBackend()
 		client := lock.NewClient(service, "default")
 		// Each round finds another lock held, so after the third the set keeps a while it waits for b.
-		keep := func(key string) *lock.Held {
-			held, err := client.Acquire(t.Context(), key)
-			if err != nil {
-				t.Error(err)
-			}
-			return held
-		}
-		b := keep("b")
+		b := mustAcquire(t, client, "b")
 		got := make(chan error, 1)
 		go func() {
 			_, err := client.AcquireAll(t.Context(), []string{"a", "b"})
 			got <- err
 		}()
 		pass(time.Second)
-		a := keep("a")
+		a := mustAcquire(t, client, "a")
 		mustRelease(t, b)
 		pass(time.Second)
-		b = keep("b")
+		b = mustAcquire(t, client, "b")
 		mustRelease(t, a)
 		pass(time.Second)
 		if !isHeld(t, service, "a") {
@@ -357,21 +350,14 @@ func TestWhichSetsKeepNothingWhileTheyWait(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				service := newBackend()
 				client := lock.NewClient(service, "default", lock.WithTTL(time.Minute))
-				keep := func(key string) *lock.Held {
-					held, err := client.Acquire(t.Context(), key)
-					if err != nil {
-						t.Fatal(err)
-					}
-					return held
-				}
-				b, got := keep("b"), make(chan error, 1)
+				b, got := mustAcquire(t, client, "b"), make(chan error, 1)
 				go func() { got <- client.DoAll(t.Context(), []string{"a", "b"}, nothing, options...) }()
 				for range 4 { // One lock or the other is held all the time.
 					pass(time.Second)
-					a := keep("a")
+					a := mustAcquire(t, client, "a")
 					mustRelease(t, b)
 					pass(time.Second)
-					b = keep("b")
+					b = mustAcquire(t, client, "b")
 					mustRelease(t, a)
 				}
 				pass(time.Second)
@@ -398,7 +384,7 @@ func TestWhichSetsAreInvalid(t *testing.T) {
 		"keys: Required value":                           nil,
 		"keys: Too many: 17: must have at most 16 items": many,
 		`keys[2]: Duplicate value: "a"`:                  {"a", "b", "a"},
-		"spec.key":                                       {"a", ""},
+		"spec.key: Invalid value":                        {"a", "b\x00"},
 	} {
 		_, err := client.AcquireAll(t.Context(), keys)
 		if !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), text) {
@@ -424,6 +410,18 @@ func TestASetIsNotAcquiredUnderOneOfItsLocks(t *testing.T) {
 		return err
 	})
 	if !errors.Is(err, lock.ErrDoubleLock) {
+		t.Errorf("got %v, want ErrDoubleLock", err)
+	}
+}
+
+// A lock that the context carries is not told to be taken before another.
+func TestADoubleLockIsToldBeforeTheOrder(t *testing.T) {
+	client := lock.NewClient(newBackend(), "default", lock.WithOrderCheck())
+	err := client.DoAll(t.Context(), []string{"a", "b"}, func(ctx context.Context, _ *lock.HeldAll) error {
+		_, err := client.Acquire(ctx, "a")
+		return err
+	})
+	if !errors.Is(err, lock.ErrDoubleLock) || errors.Is(err, lock.ErrLockOrder) {
 		t.Errorf("got %v, want ErrDoubleLock", err)
 	}
 }
