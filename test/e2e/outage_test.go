@@ -7,6 +7,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"forrst.dev/lock-operator/test/support/testenv"
 )
 
 var _ = Describe("An API server that goes away", func() {
@@ -18,8 +20,8 @@ var _ = Describe("An API server that goes away", func() {
 		Expect(shared.acquire(ctx, "outage:short", "job-17", 10)).To(beAcquired())
 		operator, server := shared.process("lock-operator"), shared.process("kube-apiserver")
 
-		signal(server, syscall.SIGSTOP)
 		DeferCleanup(signal, server, syscall.SIGCONT)
+		Expect(testenv.Pause(server)).To(Succeed())
 		back := time.After(outage)
 		Expect(shared.acquire(ctx, "outage:tried", "job-17", 300)).To(failWith(503, "UNAVAILABLE"))
 		Expect(shared.call(ctx, "status", map[string]any{"key": "outage:held"})).To(failWith(503, "UNAVAILABLE"))

@@ -71,24 +71,8 @@ func (e *Environment) StartControllerManager(controllers ...string) (*Controller
 // Log returns the path of the process's log.
 func (m *ControllerManager) Log() string { return m.log }
 
-// Pause stops the process until [ControllerManager.Resume]. It returns when all its threads
-// have stopped, which on a busy machine is later than the signal.
-func (m *ControllerManager) Pause() error {
-	if err := m.process.Signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	deadline := time.After(stopTimeout)
-	look := time.NewTicker(time.Millisecond)
-	defer look.Stop()
-	for !isStopped(m.process.Pid) {
-		select {
-		case <-look.C:
-		case <-deadline:
-			return fmt.Errorf("kube-controller-manager did not pause within %s", stopTimeout)
-		}
-	}
-	return nil
-}
+// Pause stops the process until [ControllerManager.Resume], as [Pause] does.
+func (m *ControllerManager) Pause() error { return Pause(m.process.Pid) }
 
 // Resume continues the process.
 func (m *ControllerManager) Resume() error { return m.process.Signal(syscall.SIGCONT) }

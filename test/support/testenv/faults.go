@@ -36,11 +36,42 @@ func (e *Environment) SetEtcdFlag(name, value string) {
 // EtcdData returns the folder of etcd's data.
 func (e *Environment) EtcdData() string { return e.envtest.ControlPlane.Etcd.DataDir }
 
-// PauseEtcd stops etcd until [Environment.ResumeEtcd]; its connections stay.
-func (e *Environment) PauseEtcd() error { return e.signalEtcd(syscall.SIGSTOP) }
+// PauseEtcd stops etcd, as [Pause] does, until [Environment.ResumeEtcd]; its connections stay.
+func (e *Environment) PauseEtcd() error {
+	pid, err := e.etcd()
+	if err != nil {
+		return err
+	}
+	return Pause(pid)
+}
 
 // ResumeEtcd continues etcd.
-func (e *Environment) ResumeEtcd() error { return e.signalEtcd(syscall.SIGCONT) }
+func (e *Environment) ResumeEtcd() error {
+	pid, err := e.etcd()
+	if err != nil {
+		return err
+	}
+	return syscall.Kill(pid, syscall.SIGCONT)
+}
+
+// Pause stops a process until it is sent SIGCONT. It returns when all its threads have stopped, which on a busy machine is
+// later than the signal.
+func Pause(pid int) error {
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("pause process %d: %w", pid, err)
+	}
+	deadline := time.After(stopTimeout)
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for !isStopped(pid) {
+		select {
+		case <-look.C:
+		case <-deadline:
+			return fmt.Errorf("process %d did not pause within %s", pid, stopTimeout)
+		}
+	}
+	return nil
+}
 
 func (e *Environment) etcd() (pid int, err error) {
 	return child("etcd", "--data-dir="+e.envtest.ControlPlane.Etcd.DataDir)
@@ -58,17 +89,6 @@ func kill(pid int) error {
 		}
 	}
 	return fmt.Errorf("process %d was killed and has not ended in %s", pid, patience)
-}
-
-func (e *Environment) signalEtcd(with syscall.Signal) error {
-	pid, err := e.etcd()
-	if err != nil {
-		return err
-	}
-	if err := syscall.Kill(pid, with); err != nil {
-		return fmt.Errorf("send %s to etcd: %w", with, err)
-	}
-	return nil
 }
 
 // child returns the child of this process that runs the program with the word in its
