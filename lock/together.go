@@ -9,9 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/lock/together"
 )
 
@@ -80,31 +77,15 @@ func (c *Client) acquireAll(ctx context.Context, method string, keys []string, o
 
 // requestsOf returns the request for the lock of each key, in the order of the full keys.
 func (s *settings) requestsOf(keys []string) ([]Request, error) {
-	path := field.NewPath("keys")
-	var problems field.ErrorList
-	switch {
-	case len(keys) == 0:
-		problems = append(problems, field.Required(path, "name at least one"))
-	case len(keys) > MaxTogether:
-		problems = append(problems, field.TooMany(path, len(keys), MaxTogether))
-	}
-	var requests []Request
-	isNamed := map[v1alpha1.FullKey]bool{}
-	for index, key := range keys {
-		request := s.request
-		request.Key = key
-		if err := v1alpha1.ValidateKey(key); err != nil {
-			problems = append(problems, field.Invalid(field.NewPath("spec", "key"), key, err.Error()))
-		} else if isNamed[request.FullKey()] {
-			problems = append(problems, field.Duplicate(path.Index(index), key))
-		}
-		isNamed[request.FullKey()] = true
-		requests = append(requests, request)
-	}
+	acquisitions, problems := together.Order(s.request.Acquisition, keys)
 	if len(problems) > 0 {
 		return nil, &InvalidError{Problems: problems}
 	}
-	slices.SortFunc(requests, func(a, b Request) int { return cmp.Compare(a.FullKey(), b.FullKey()) })
+	requests := make([]Request, len(acquisitions))
+	for number, acquisition := range acquisitions {
+		requests[number] = s.request
+		requests[number].Acquisition = acquisition
+	}
 	return requests, nil
 }
 

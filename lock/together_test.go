@@ -384,7 +384,7 @@ func TestWhichSetsAreInvalid(t *testing.T) {
 		"keys: Required value":                           nil,
 		"keys: Too many: 17: must have at most 16 items": many,
 		`keys[2]: Duplicate value: "a"`:                  {"a", "b", "a"},
-		"spec.key: Invalid value":                        {"a", "b\x00"},
+		"keys[1]: Invalid value":                         {"a", "b\x00"},
 	} {
 		_, err := client.AcquireAll(t.Context(), keys)
 		if !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), text) {

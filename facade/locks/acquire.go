@@ -99,6 +99,7 @@ func (a *Acquisition) TTL() time.Duration { return a.request.TTL }
 func (a *Acquisition) Acquire(ctx context.Context, function string) (granted *v1alpha1.Lock, err error) {
 	if a.request.Wait > 0 {
 		err = a.caller.Permit.Wait(ctx, func(ctx context.Context) (err error) {
+			a.request.Wait = max(0, a.request.Wait-a.caller.Permit.Waited())
 			granted, err = a.ask(ctx)
 			return err
 		})
@@ -138,8 +139,6 @@ func (a *Acquisition) ask(ctx context.Context) (granted *v1alpha1.Lock, err erro
 			return nil, err
 		}
 		defer endTurn()
-	} else {
-		a.request.Wait = max(0, a.request.Wait-a.caller.Permit.Waited())
 	}
 	if a.named != nil {
 		if err := a.checkNamed(ctx); err != nil {

@@ -35,6 +35,8 @@ type Options struct {
 	Holders HolderChecker
 	// Logger gets what goes wrong when a lock is released after its call. Zero discards.
 	Logger logr.Logger
+	// Clock measures for how long sets of locks wait, and when to renew what they keep. Nil means the real clock.
+	Clock clock.Clock
 }
 
 // Locks are the locks that doors serve. It is safe for concurrent use.
@@ -44,6 +46,7 @@ type Locks struct {
 	holders HolderChecker
 	logger  logr.Logger
 	turns   *limits.Turns
+	clock   clock.Clock
 	door    string
 	count   func(observe.Acquired)
 }
@@ -56,9 +59,12 @@ func New(options Options) (*Locks, error) {
 	case options.Limits.MaxTTL <= 0:
 		return nil, errors.New("facade: the maximum ttl must be more than zero")
 	}
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
 	return &Locks{
 		backend: options.Backend, limits: options.Limits, holders: options.Holders, logger: options.Logger,
-		turns: limits.NewTurns(clock.RealClock{}),
+		turns: limits.NewTurns(clock.RealClock{}), clock: options.Clock,
 		count: func(observe.Acquired) {},
 	}, nil
 }

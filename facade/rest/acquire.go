@@ -17,6 +17,7 @@ import (
 	"forrst.dev/lock-operator/lock/locktoken"
 	"forrst.dev/lock-operator/lock/problems"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/strictjson"
 )
 
 // acquisition is a checked request for a lock.
@@ -167,7 +168,6 @@ func (c *call) readAcquisition() (wait time.Duration, err error) {
 		body.Fail("function", "must not be empty")
 	}
 	name := newLockName(c.Request.PathValue(keyPart), function)
-	c.acquired = name
 	request := lock.Request{Acquisition: rules.Acquisition{
 		Scope: name.scope, Function: name.function, Key: name.key,
 		TTL:          body.RequiredSeconds("ttl_seconds", rules.MinTTL, c.config.Locks.MaxTTL()),
@@ -177,22 +177,43 @@ func (c *call) readAcquisition() (wait time.Duration, err error) {
 	}}
 	request.Priority = body.Integer("priority")
 	request.Wait = body.Seconds("wait_seconds", 0, c.config.MaxWait)
-	body.RefuseOthers()
-	c.query.refuseOthers(&found)
-	requested := &acquisition{wait: request.Wait}
-	c.requested = requested
-	c.refuseConditions("must not be given to acquire a lock, which is only granted if it is free; renew it with PUT", &found)
-	idempotencyKey := c.readIdempotencyKey(&found)
-	if requested.isRepeatable = idempotencyKey != ""; requested.isRepeatable {
-		// Two requests that differ are not one that was repeated, whatever their keys.
-		requested.secret = locktoken.DeriveSecret("acquire", c.Caller.Holder(), c.Caller.Namespace, string(name.fullKey()), idempotencyKey,
-			request.TTL.String(), request.ReleaseDelay.String(), request.Reason, fmt.Sprintf("%+v", ptr.Deref(request.HolderRef, v1alpha1.HolderReference{})))
+	if c.operation == acquireSet {
+		c.readSet(&body, request, &found)
 	} else {
-		requested.secret = locktoken.NewSecret()
+		c.acquired = name
+		c.readSingle(&body, request, &found)
 	}
-	requested.Acquisition, err = c.config.Locks.PrepareSecret(&c.Caller, request, requested.secret, true)
-	addInvalid(&found, err)
 	return request.Wait, found.Problem()
+}
+
+// readSingle reads the rest of a request for one lock, and checks all of it.
+func (c *call) readSingle(body *strictjson.Members, request lock.Request, found *mistakes) {
+	idempotencyKey := c.readRest(body, found)
+	requested := &acquisition{wait: request.Wait, isRepeatable: idempotencyKey != ""}
+	c.requested = requested
+	requested.secret = c.secretOf(request, idempotencyKey, string(request.FullKey()))
+	var err error
+	requested.Acquisition, err = c.config.Locks.PrepareSecret(&c.Caller, request, requested.secret, true)
+	addInvalid(found, err)
+}
+
+// readRest reads what is left of a request when its members have been read. It returns its Idempotency-Key, or "".
+func (c *call) readRest(body *strictjson.Members, found *mistakes) string {
+	body.RefuseOthers()
+	c.query.refuseOthers(found)
+	c.refuseConditions("must not be given to acquire a lock, which is only granted if it is free; renew it with PUT", found)
+	return c.readIdempotencyKey(found)
+}
+
+// secretOf returns the secret of a request, which is always the same for one that may be repeated.
+func (c *call) secretOf(request lock.Request, idempotencyKey string, keys ...string) locktoken.Secret {
+	if idempotencyKey == "" {
+		return locktoken.NewSecret()
+	}
+	// Two requests that differ are not one that was repeated, whatever their keys.
+	parts := append([]string{c.operation.name, c.Caller.Holder(), c.Caller.Namespace}, keys...)
+	return locktoken.DeriveSecret(append(parts, idempotencyKey, request.TTL.String(), request.ReleaseDelay.String(), request.Reason,
+		fmt.Sprintf("%+v", ptr.Deref(request.HolderRef, v1alpha1.HolderReference{})))...)
 }
 
 const (

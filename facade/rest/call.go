@@ -26,6 +26,10 @@ type call struct {
 	// acquired names the lock to acquire, once the body was read, and requested is what is asked for.
 	acquired  lockName
 	requested *acquisition
+	// requestedSet is that of several locks.
+	requestedSet *setAcquisition
+	// failed is the lock of a set at which the call has failed.
+	failed lockName
 	// mistaken is what is wrong with that.
 	mistaken error
 	// body is what was read of the request.
@@ -76,6 +80,13 @@ func (c *call) Read() (asked server.Asked, err error) {
 		return asked, err
 	}
 	c.operation = c.choose(c)
+	repeated := ""
+	if c.operation.isOfSet {
+		repeated = keyPart
+	}
+	if err := c.query.check(repeated); err != nil {
+		return asked, err
+	}
 	asked = server.Asked{Verb: c.operation.verb, Lock: c.requestedLock, Cost: c.operation.cost}
 	if err := c.checkAccepted(); err != nil {
 		return asked, err
@@ -90,7 +101,7 @@ func (c *call) Read() (asked server.Asked, err error) {
 			return asked, err
 		}
 	}
-	if c.operation == acquireLock {
+	if c.operation == acquireLock || c.operation == acquireSet {
 		asked.Wait, c.mistaken = c.readAcquisition()
 	}
 	return asked, nil
@@ -138,6 +149,9 @@ func (c *call) Conclude(err error) server.Conclusion {
 			c.undo = nil
 		}
 		c.problem = c.problemOf(err)
+		if c.failed.key != "" {
+			c.problem.Key, c.problem.Detail = c.failed.key, c.failed.key+": "+c.problem.Detail
+		}
 		concluded.Outcome = c.problem.Kind.Name
 		if !c.hasBegun {
 			concluded.Status, concluded.Reason, concluded.Message = c.problem.Status, refusalReasons[c.problem.Kind], c.problem.Detail

@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"maps"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -142,7 +143,7 @@ func readNames(t *testing.T, methods ...string) []string {
 func TestNoMemberOfARequestIsMissingInTheDocument(t *testing.T) {
 	document := theContract(t).document
 	var members []string
-	for _, name := range []string{"Acquisition", "Renewal", "HolderRef"} {
+	for _, name := range []string{"Acquisition", "SetAcquisition", "Renewal", "HolderRef"} {
 		members = append(members, slices.Collect(maps.Keys(document.Components.Schemas[name].Value.Properties))...)
 	}
 	var parameters []string
@@ -157,13 +158,14 @@ func TestNoMemberOfARequestIsMissingInTheDocument(t *testing.T) {
 	}
 	want := slices.Concat(members, parameters)
 	slices.Sort(want)
-	got := readNames(t, "text", "Text", "RequiredText", "Seconds", "RequiredSeconds", "Integer", "Object", "flag", "checkFlag", "number")
+	got := readNames(t, "text", "Text", "Raw", "RequiredText", "Seconds", "RequiredSeconds", "Integer", "Object", "flag", "checkFlag", "number")
 	if diff := cmp.Diff(slices.Compact(want), got); diff != "" {
 		t.Errorf("(-document +code):\n%s", diff)
 	}
 }
 
-// The examples are one story: alice acquires the lock, bob is refused, alice renews it, bob reads it, and alice releases it.
+// The examples are one story: alice acquires the lock, bob is refused, alice renews it, bob reads it, and alice releases it. Then
+// she does the same with several locks.
 func TestTheExamplesAreWhatTheServiceAcceptsAndAnswers(t *testing.T) {
 	f := newFixture(t)
 	document := theContract(t).document
@@ -177,14 +179,18 @@ func TestTheExamplesAreWhatTheServiceAcceptsAndAnswers(t *testing.T) {
 		{"alice", "renew", http.StatusOK},
 		{"bob", "read", http.StatusOK},
 		{"alice", "release", http.StatusNoContent},
+		{"alice", "acquireAll", http.StatusCreated},
+		{"alice", "renewAll", http.StatusOK},
+		{"alice", "releaseAll", http.StatusNoContent},
 	} {
 		path, method := placeOf(document, step.operation)
 		item := document.Paths.Value(path)
 		operation := item.GetOperation(method)
 		headers, body := []string{"User", step.user}, ""
-		if step.operation == "acquire" {
+		if strings.HasPrefix(step.operation, "acquire") {
 			headers = append(headers, "Idempotency-Key", "the-lock-token-of-the-examples")
 		}
+		query := url.Values{}
 		parameters := map[string]*openapi3.Parameter{}
 		for _, each := range slices.Concat(item.Parameters, operation.Parameters) {
 			parameters[each.Value.Name] = each.Value
@@ -194,9 +200,14 @@ func TestTheExamplesAreWhatTheServiceAcceptsAndAnswers(t *testing.T) {
 				continue
 			}
 			told[each] = true
-			if value := fmt.Sprint(each.Example); each.In == openapi3.ParameterInPath {
+			switch value := fmt.Sprint(each.Example); each.In {
+			case openapi3.ParameterInPath:
 				path = strings.ReplaceAll(path, "{"+name+"}", value)
-			} else {
+			case openapi3.ParameterInQuery:
+				for _, value := range each.Example.([]any) {
+					query.Add(name, fmt.Sprint(value))
+				}
+			default:
 				headers = append(headers, name, value)
 			}
 		}
@@ -208,8 +219,11 @@ func TestTheExamplesAreWhatTheServiceAcceptsAndAnswers(t *testing.T) {
 			}
 			told[sent], body = true, string(text)
 		}
-		if step.operation == "renew" {
+		if strings.HasPrefix(step.operation, "renew") {
 			f.clock.Step(30 * time.Second)
+		}
+		if len(query) > 0 {
+			path += "?" + query.Encode()
 		}
 		got := f.do(method, path, body, headers...).want(step.status)
 		if got.body == "" {

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -51,7 +52,12 @@ func buildFixture(chosen testfacade.Settings) *fixture {
 	if chosen.Locks == nil {
 		chosen.Locks = f.locks
 	}
-	chosen.Logger = funcr.New(func(prefix, args string) { f.log.WriteString(prefix + args + "\n") }, funcr.Options{Verbosity: 9})
+	var mu sync.Mutex
+	chosen.Logger = funcr.New(func(prefix, args string) {
+		mu.Lock()
+		defer mu.Unlock()
+		f.log.WriteString(prefix + args + "\n")
+	}, funcr.Options{Verbosity: 9})
 	var err error
 	if f.Server, err = testfacade.New(chosen); err != nil {
 		panic(err)

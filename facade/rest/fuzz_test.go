@@ -49,6 +49,10 @@ var seeds = [][4]string{
 	{"GET", allLocks + "?watch=true&prefix=billing", "Accept: text/event-stream", ""},
 	{"GET", allLocks, "User: nobody", ""},
 	{"POST", report, "Content-Encoding: gzip", ofSixty},
+	{"POST", acquisitions, "Idempotency-Key: 0123456789abcdef", `{"keys":["billing:report","b"],"ttl_seconds":60,"wait_seconds":0.5,"together":"strict"}`},
+	{"POST", acquisitions, "User: bob", `{"keys":["a","b\u0308",""],"ttl_seconds":1e3,"function":"f","priority":1}`},
+	{"PUT", acquisitions + "?key=billing:report", "X-Lock-Token: TOKEN\nUser: fuzzer", ofSixty},
+	{"DELETE", acquisitions + "?key=b&key=a&function=f", "X-Lock-Token: locks_zfi4aqmzn43ax3ab45bx3b22u2fvtfyu_4-5_ilysd3y33fcdm\nIf-Match: *", ""},
 	{"OPTIONS", "/v1/namespaces/-/locks/..", "Origin: null", "\xff"},
 }
 

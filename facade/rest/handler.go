@@ -18,7 +18,9 @@ const (
 	// Those that wait have a part of their own, since a key may be "waiters".
 	lockWaitersPath = lockPath + "/waiters"
 	waitersPath     = "/v1/namespaces/{" + namespacePart + "}/waiters"
-	feedPath        = "/v1/namespaces/{" + namespacePart + "}/feed"
+	// Several locks are a resource under all of their keys, which are in the query.
+	acquisitionsPath = "/v1/namespaces/{" + namespacePart + "}/acquisitions"
+	feedPath         = "/v1/namespaces/{" + namespacePart + "}/feed"
 	// allFeedPath is about the locks of all namespaces.
 	allFeedPath = "/v1/feed"
 	rightsPath  = "/v1/rights"
@@ -67,6 +69,7 @@ func (h *Handler) Register(mux *http.ServeMux) {
 	mux.Handle(lockPath, sameOrigin.Handler(h.serve(lockResource)))
 	mux.Handle(lockWaitersPath, sameOrigin.Handler(h.serve(lockWaitersResource)))
 	mux.Handle(waitersPath, sameOrigin.Handler(h.serve(waitersResource)))
+	mux.Handle(acquisitionsPath, sameOrigin.Handler(h.serve(acquisitionsResource)))
 	mux.Handle(feedPath, sameOrigin.Handler(h.serve(feedResource)))
 	mux.Handle(allFeedPath, sameOrigin.Handler(h.serve(feedResource)))
 	mux.Handle(rightsPath, sameOrigin.Handler(h.serve(rightsResource)))
@@ -84,6 +87,8 @@ type operation struct {
 	cost limits.Cost
 	// hasBody says that the request has one, which the call finds in its body.
 	hasBody bool
+	// isOfSet says that it is about several locks.
+	isOfSet bool
 	// isStream says that the answer is a stream of events.
 	isStream bool
 	// run does it. The answer is nil if it was sent already.
@@ -96,6 +101,9 @@ var (
 	renewLock    = &operation{name: "renew", verb: access.VerbCreate, cost: limits.Upkeep, hasBody: true, run: (*call).renew}
 	releaseLock  = &operation{name: "release", verb: access.VerbCreate, cost: limits.Upkeep, run: (*call).release}
 	forceRelease = &operation{name: "force_release", verb: access.VerbForceRelease, cost: limits.Work, run: (*call).forceRelease}
+	acquireSet   = &operation{name: "acquire_all", verb: access.VerbCreate, cost: limits.Work, hasBody: true, isOfSet: true, run: (*call).acquireSet}
+	renewSet     = &operation{name: "renew_all", verb: access.VerbCreate, cost: limits.Upkeep, hasBody: true, isOfSet: true, run: (*call).renewSet}
+	releaseSet   = &operation{name: "release_all", verb: access.VerbCreate, cost: limits.Upkeep, isOfSet: true, run: (*call).releaseSet}
 	getLock      = &operation{name: "get", verb: access.VerbGet, cost: limits.Work, run: (*call).get}
 	listLocks    = &operation{name: "list", verb: access.VerbList, cost: limits.Work, run: (*call).list}
 	listWaiters  = &operation{name: "list_waiters", verb: access.VerbList, cost: limits.Work, run: (*call).waiters}
@@ -119,6 +127,11 @@ var (
 	namespaceResource = resource{
 		http.MethodGet:  unlessWatched(listLocks),
 		http.MethodHead: always(listLocks),
+	}
+	acquisitionsResource = resource{
+		http.MethodPost:   always(acquireSet),
+		http.MethodPut:    always(renewSet),
+		http.MethodDelete: always(releaseSet),
 	}
 	lockWaitersResource = resource{http.MethodGet: always(getWaiters), http.MethodHead: always(getWaiters)}
 	waitersResource     = resource{http.MethodGet: always(listWaiters), http.MethodHead: always(listWaiters)}

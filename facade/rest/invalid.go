@@ -50,6 +50,9 @@ func fieldErrorOf(problem *field.Error) FieldError {
 		}
 		return mistake
 	}
+	if problem.Type == field.ErrorTypeDuplicate {
+		mistake.Detail = "must not be given twice"
+	}
 	if mistake.Detail == "" {
 		mistake.Detail = problem.Type.String()
 	}

@@ -89,9 +89,12 @@ func (c *call) nameOf(key, in string, found *mistakes) lockName {
 	return name
 }
 
-// requestedLock returns the one lock that the request is about, or "" if it is about those of a
+// requestedLock returns the one lock that the request is about, the first one of several, or "" if it is about those of a
 // namespace. What is wrong with the request is left to the operation, which reads the same.
 func (c *call) requestedLock() v1alpha1.FullKey {
+	if c.operation.isOfSet {
+		return c.firstOfSet()
+	}
 	key := c.Request.PathValue(keyPart)
 	if key == "" {
 		return ""

@@ -30,23 +30,34 @@ type query struct {
 	read   []string
 }
 
-// readQuery returns the query of a request. A parameter may be given once only.
+// readQuery returns the query of a request, which [query.check] must be told of.
 func readQuery(r *http.Request) (query, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return query{}, problems.New(problems.InvalidRequest, "The query is malformed: "+err.Error())
 	}
+	return query{values: values}, nil
+}
+
+// check refuses parameters that are no text, or are given more than once, but for the repeated one.
+func (q *query) check(repeated string) error {
 	var found mistakes
-	for name, given := range values {
+	for name, given := range q.values {
 		switch {
-		case len(given) > 1:
+		case len(given) > 1 && name != repeated:
 			found.Add(FieldError{In: inQuery, Field: name, Detail: "must be given once only"})
-		case !utf8.ValidString(name + given[0]):
+		case !utf8.ValidString(name + strings.Join(given, "")):
 			found.Add(FieldError{In: inQuery, Field: strings.ToValidUTF8(name, "?"), Detail: "must be valid UTF-8"})
 		}
 	}
 	slices.SortFunc(found, func(a, b FieldError) int { return strings.Compare(a.Field, b.Field) })
-	return query{values: values}, found.Problem()
+	return found.Problem()
+}
+
+// all returns all values of a parameter.
+func (q *query) all(name string) []string {
+	q.read = append(q.read, name)
+	return q.values[name]
 }
 
 // text returns a parameter, empty if it is not given.

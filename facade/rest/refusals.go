@@ -18,6 +18,10 @@ var refusalReasons = map[*problems.Kind]audit.Reason{
 // refusedLock returns the lock that a refused call is about, or "" if it is not known.
 func (c *call) refusedLock() v1alpha1.FullKey {
 	switch {
+	case c.failed.key != "":
+		return c.failed.fullKey()
+	case c.granted != nil: // Of several locks, it is the one with the fencing token that is told.
+		return c.granted.Spec.FullKey()
 	case c.acquired.key != "":
 		return c.acquired.fullKey()
 	case c.operation == nil:

@@ -45,6 +45,33 @@ func TestATokenIsOfOneLock(t *testing.T) {
 	}
 }
 
+func TestATokenOfASetIsOfItsLocks(t *testing.T) {
+	keys := []v1alpha1.FullKey{"lock:a", "lock:b"}
+	token := locktoken.SetToken{Secret: locktoken.NewSecret(), FencingTokens: []int64{7, 12}}
+	text := token.Text(namespace, keys)
+	read, isOfLocks := locktoken.ParseSet(text, namespace, keys)
+	if !isOfLocks || read.Secret != token.Secret || read.Grant(0).FencingToken != 7 || read.Grant(1).FencingToken != 12 {
+		t.Errorf("%s reads as %v, %t", text, read, isOfLocks)
+	}
+	for name, isOfLocks := range map[string]bool{
+		"another namespace": ofSet(locktoken.ParseSet(text, "shop2", keys)),
+		"another key":       ofSet(locktoken.ParseSet(text, namespace, []v1alpha1.FullKey{"lock:a", "lock:c"})),
+		"one key less":      ofSet(locktoken.ParseSet(text, namespace, keys[:1])),
+		"one key more":      ofSet(locktoken.ParseSet(text, namespace, append(keys, "lock:c"))),
+		"another order":     ofSet(locktoken.ParseSet(text, namespace, []v1alpha1.FullKey{"lock:b", "lock:a"})),
+		"another grant":     ofSet(locktoken.ParseSet(strings.Replace(text, "_7-12_", "_8-12_", 1), namespace, keys)),
+		"another spelling":  ofSet(locktoken.ParseSet(strings.Replace(text, "_7-12_", "_7-012_", 1), namespace, keys)),
+		"one grant":         ofSet(locktoken.ParseSet(token.Grant(0).Text(namespace, "lock:a"), namespace, keys[:1])),
+		"many grants":       ofSet(locktoken.ParseSet(strings.Replace(text, "_7-12_", "_"+strings.Repeat("7-", 1<<16)+"7_", 1), namespace, keys)),
+	} {
+		if isOfLocks {
+			t.Errorf("%s: it was taken for a token of the locks", name)
+		}
+	}
+}
+
+func ofSet(_ locktoken.SetToken, isOfLocks bool) bool { return isOfLocks }
+
 func of(_ locktoken.Token, isOfLock bool) bool { return isOfLock }
 
 func FuzzParse(f *testing.F) {

@@ -26,6 +26,8 @@ type Document struct {
 	// Retryable says that the same request may succeed later.
 	Retryable bool `json:"retryable"`
 
+	// Key is that of the lock, of several that were asked for together, which the problem is about.
+	Key string `json:"key,omitempty"`
 	// Holder is the identity that holds the lock. Empty if the problem is not about that, or if it
 	// is not known.
 	Holder     string `json:"holder,omitempty"`

@@ -229,7 +229,7 @@ func continueForged(ctx context.Context, alice caller) (longest time.Duration) {
 // events sends the names of the events of a stream.
 func events(ctx context.Context, watcher caller, path string) <-chan string {
 	GinkgoHelper()
-	response, err := http.DefaultClient.Do(watcher.request(ctx, http.MethodGet, path, "", "Accept", "text/event-stream")) //nolint:bodyclose // It is closed below.
+	response, err := http.DefaultClient.Do(watcher.request(ctx, http.MethodGet, "/locks"+path, "", "Accept", "text/event-stream")) //nolint:bodyclose // It is closed below.
 	Expect(err).NotTo(HaveOccurred())
 	Expect(response.StatusCode).To(Equal(http.StatusOK))
 	names := make(chan string, 100)

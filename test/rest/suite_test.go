@@ -148,7 +148,11 @@ type caller struct{ token string }
 // do sends a request about a path below the locks of the namespace, with headers, name after value.
 func (c caller) do(ctx context.Context, method, path, body string, headers ...string) answer {
 	GinkgoHelper()
-	request := c.request(ctx, method, path, body, headers...)
+	return send(c.request(ctx, method, "/locks"+path, body, headers...))
+}
+
+func send(request *http.Request) answer {
+	GinkgoHelper()
 	response, err := http.DefaultClient.Do(request)
 	Expect(err).NotTo(HaveOccurred())
 	defer response.Body.Close()
@@ -159,7 +163,7 @@ func (c caller) do(ctx context.Context, method, path, body string, headers ...st
 
 func (c caller) request(ctx context.Context, method, path, body string, headers ...string) *http.Request {
 	GinkgoHelper()
-	request, err := http.NewRequestWithContext(ctx, method, url+"/v1/namespaces/"+namespace+"/locks"+path, bytes.NewReader([]byte(body)))
+	request, err := http.NewRequestWithContext(ctx, method, url+"/v1/namespaces/"+namespace+path, bytes.NewReader([]byte(body)))
 	Expect(err).NotTo(HaveOccurred())
 	request.Header.Set("Authorization", "Bearer "+c.token)
 	if body != "" {

@@ -57,6 +57,18 @@ type Locks struct {
 	Continue string `json:"continue,omitempty"`
 }
 
+// Set is locks that are held together.
+type Set struct {
+	// LockToken proves all of the grants. Only the answer to their acquire has it.
+	LockToken string `json:"lock_token,omitempty"`
+	// FencingToken is the number of the last grant, which fences each of the locks.
+	FencingToken int64 `json:"fencing_token"`
+	// ExpiresAt is when the first of the locks expires unless it is renewed.
+	ExpiresAt string `json:"expires_at"`
+	// Locks are in the order of their full keys.
+	Locks []Lock `json:"locks"`
+}
+
 // Waiters are those that wait for a lock, in the order in which they get it, or for any of a namespace.
 type Waiters struct {
 	Waiters []Waiter `json:"waiters"`
@@ -191,4 +203,13 @@ func LockPath(namespace, key, function string) string {
 		path += "?" + url.Values{"function": {function}}.Encode()
 	}
 	return path
+}
+
+// SetPath returns the path of locks that are held together, with the parameter function unless that is empty.
+func SetPath(namespace string, keys []string, function string) string {
+	named := url.Values{"key": keys}
+	if function != "" {
+		named.Set("function", function)
+	}
+	return "/v1/namespaces/" + url.PathEscape(namespace) + "/acquisitions?" + named.Encode()
 }

@@ -68,7 +68,7 @@ func NewWithDoor(settings Settings) (*server.Server, *forrst.Handler, error) {
 		return nil, nil, err
 	}
 	locked, err := locks.New(locks.Options{
-		Backend: settings.Locks, Limits: settings.Limits, Holders: settings.Holders, Logger: settings.Logger,
+		Backend: settings.Locks, Limits: settings.Limits, Holders: settings.Holders, Logger: settings.Logger, Clock: settings.Clock,
 	})
 	if err != nil {
 		return nil, nil, err

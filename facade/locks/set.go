@@ -1,0 +1,291 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/access"
+	"forrst.dev/lock-operator/facade/limits"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktoken"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/together"
+)
+
+// Set is a request for several locks that has been validated: for all of them, or none.
+type Set struct {
+	// locks are in the order of their full keys.
+	locks    []Acquisition
+	isStrict bool
+}
+
+// PrepareSet validates a request for the locks of all keys, which one secret proves, as [Locks.PrepareSecret] does for one
+// lock. The key of the request is ignored. A strict set never keeps one lock while it waits for another. The error is a
+// [*lock.InvalidError].
+func (l *Locks) PrepareSet(caller *access.Caller, request lock.Request, keys []string, secret locktoken.Secret, isStrict bool) (*Set, error) {
+	acquisitions, problems := together.Order(request.Acquisition, keys)
+	set := &Set{isStrict: isStrict}
+	for number, acquisition := range acquisitions {
+		request.Acquisition = acquisition
+		prepared, err := l.PrepareSecret(caller, request, secret, true)
+		if invalid, ok := errors.AsType[*lock.InvalidError](err); ok {
+			if others := withoutKey(invalid.Problems); len(others) > 0 { // Those of the next locks are the same.
+				problems = append(problems, others...)
+				break
+			}
+		}
+		if number > 0 { // One look for the object that the caller names is enough.
+			prepared.named = nil
+		}
+		set.locks = append(set.locks, prepared)
+	}
+	if len(problems) > 0 {
+		return nil, &lock.InvalidError{Problems: problems}
+	}
+	return set, nil
+}
+
+// withoutKey are the problems that are not those of the key, which [together.Order] has told.
+func withoutKey(problems field.ErrorList) field.ErrorList {
+	return problems.Filter(func(err error) bool {
+		problem, ok := errors.AsType[*field.Error](err)
+		return ok && problem.Field == "spec.key"
+	})
+}
+
+// FullKeys are the full keys of the locks, in their order, which is that of the grants.
+func (s *Set) FullKeys() []v1alpha1.FullKey {
+	keys := make([]v1alpha1.FullKey, len(s.locks))
+	for number := range s.locks {
+		keys[number] = s.locks[number].FullKey()
+	}
+	return keys
+}
+
+// TTL is how long the requested locks live. Zero means the default.
+func (s *Set) TTL() time.Duration { return s.locks[0].TTL() }
+
+// LockError says at which lock of a set a request has failed.
+type LockError struct {
+	Key v1alpha1.FullKey
+	Err error
+}
+
+// Error implements error.
+func (e *LockError) Error() string { return fmt.Sprintf("%s: %s", e.Key, e.Err) }
+
+// Unwrap implements the interface of [errors.Is].
+func (e *LockError) Unwrap() error { return e.Err }
+
+// Acquire takes all locks for a call of the function, as [together.Acquire] does, or waits for them as [Acquisition.Acquire]
+// does. What it keeps while it waits it renews. The caller pays for each request to the API server. The error is as that of
+// [Acquisition.Acquire], in a [*LockError] unless it is about no single lock, and then no lock is left behind. It matches
+// [lock.ErrNotHeld] if a lock has ended before all others were granted, and [lock.ErrUnavailable] if one could not be
+// released and stays for its ttl.
+func (s *Set) Acquire(ctx context.Context, function string) (granted []*v1alpha1.Lock, err error) {
+	all, caller, wait := s.locks[0].locks, s.locks[0].caller, s.locks[0].request.Wait
+	// The first write was paid for when the call began. At the end, each lock but the last is read.
+	for range 2 * (len(s.locks) - 1) {
+		if err := caller.Permit.Pay(ctx); err != nil {
+			return nil, err
+		}
+	}
+	taker := &setTaker{set: s, locks: all, caller: caller, function: function, paid: len(s.locks), came: all.clock.Now()}
+	acquire := func(ctx context.Context) error {
+		grants, err := together.Acquire(ctx, all.clock, taker, len(s.locks), together.Limits{
+			Wait: max(0, wait-caller.Permit.Waited()), IsStrict: s.isStrict,
+		})
+		for _, grant := range grants {
+			granted = append(granted, grant.lock)
+		}
+		return err
+	}
+	if wait > 0 {
+		err = caller.Permit.Wait(ctx, acquire)
+	} else {
+		err = acquire(ctx)
+	}
+	if ctx.Err() != nil {
+		if err == nil {
+			s.TakeBack(ctx, function, granted)
+		}
+		granted, err = nil, ctx.Err()
+	}
+	all.count(endOf(err))
+	return granted, err
+}
+
+// TakeBack ends grants of which the caller is not told; see [Locks.TakeBack].
+func (s *Set) TakeBack(ctx context.Context, function string, granted []*v1alpha1.Lock) {
+	_ = s.locks[0].locks.takeBackAll(ctx, function, s.locks[0].caller, granted)
+}
+
+// takeBackAll ends grants of which the caller is not told, all at once. Those that another call of the same request has
+// renewed since are that one's. It returns why others may be left.
+func (l *Locks) takeBackAll(ctx context.Context, function string, caller *access.Caller, granted []*v1alpha1.Lock) error {
+	failures := make([]error, len(granted))
+	var releases sync.WaitGroup
+	for number, each := range granted {
+		releases.Go(func() {
+			proof := caller.Proof(each.Spec.Owner)
+			proof.FencingToken, _ = each.FencingToken()
+			if proof.IsUnrenewed = !rules.IsRenewed(each); !proof.IsUnrenewed {
+				proof.ResourceVersion = each.ResourceVersion
+			}
+			key := each.Spec.FullKey()
+			err := l.releaseAfter(ctx, function, caller, key, proof)
+			if err != nil && !isOver(err) {
+				failures[number] = &LockError{key, err}
+			}
+		})
+	}
+	releases.Wait()
+	return errors.Join(failures...)
+}
+
+// isOver reports whether a grant has ended, or another call of its request has renewed it.
+func isOver(err error) bool {
+	return errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch) || errors.Is(err, lock.ErrStale)
+}
+
+// setTaker takes the locks of a set. It implements [together.Taker].
+type setTaker struct {
+	set      *Set
+	locks    *Locks
+	caller   *access.Caller
+	function string
+	// paid is how many tries and waits are paid for.
+	paid int
+	came time.Time
+	// kept are the grants that the set has.
+	kept []*keptGrant
+}
+
+// keptGrant is a grant of a set that is not complete yet.
+type keptGrant struct {
+	// lock is as it was stored last.
+	lock *v1alpha1.Lock
+	// due is when to renew it.
+	due time.Time
+}
+
+// renewAfter is the part of the ttl after which a set renews what it keeps: one in so many.
+const renewAfter = 3
+
+func (t *setTaker) dueOf(held *v1alpha1.Lock) time.Time {
+	return t.locks.clock.Now().Add(held.Spec.TTL.Duration / renewAfter)
+}
+
+// Take implements [together.Taker].
+func (t *setTaker) Take(ctx context.Context, number int, wait time.Duration) (*keptGrant, error) {
+	acquisition := t.set.locks[number]
+	// The set has the place of its arrival in each queue.
+	acquisition.request.Wait, acquisition.request.Since = wait, t.came
+	granted, err := t.take(ctx, &acquisition)
+	if err != nil {
+		if _, isNamed := errors.AsType[*LockError](err); !isNamed {
+			err = &LockError{acquisition.FullKey(), err}
+		}
+		return nil, err
+	}
+	grant := &keptGrant{granted, t.dueOf(granted)}
+	t.kept = append(t.kept, grant)
+	return grant, nil
+}
+
+func (t *setTaker) take(ctx context.Context, acquisition *Acquisition) (*v1alpha1.Lock, error) {
+	if t.paid--; t.paid < 0 {
+		if err := t.caller.Permit.Pay(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if acquisition.request.Wait == 0 || len(t.kept) == 0 {
+		return acquisition.ask(ctx)
+	}
+	waiting, lose := context.WithCancelCause(ctx)
+	var renewals sync.WaitGroup
+	renewals.Go(func() { lose(t.keep(waiting)) })
+	granted, err := acquisition.ask(waiting)
+	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
+		err = context.Cause(waiting)
+	}
+	lose(nil)
+	renewals.Wait()
+	return granted, err
+}
+
+// keep renews what the set has until ctx ends, or a grant has ended, which is the error.
+func (t *setTaker) keep(ctx context.Context) error {
+	for {
+		next := t.kept[0]
+		for _, each := range t.kept[1:] {
+			if each.due.Before(next.due) {
+				next = each
+			}
+		}
+		timer := t.locks.clock.NewTimer(next.due.Sub(t.locks.clock.Now()))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C():
+		}
+		if err := t.renew(ctx, next); err != nil {
+			return err
+		}
+	}
+}
+
+// renew renews a grant. Where that fails it is tried again, unless the grant has ended.
+func (t *setTaker) renew(ctx context.Context, grant *keptGrant) error {
+	key := grant.lock.Spec.FullKey()
+	proof := t.caller.Proof(grant.lock.Spec.Owner)
+	proof.FencingToken, _ = grant.lock.FencingToken()
+	err := t.caller.Permit.Spend(ctx, limits.Upkeep)
+	if err == nil {
+		var renewed *v1alpha1.Lock
+		// It is completed if the wait ends meanwhile: what is not known to be renewed cannot be given back.
+		if renewed, err = t.locks.backend.Renew(context.WithoutCancel(ctx), t.caller.Namespace, key, proof, 0); err == nil {
+			grant.lock = renewed
+		}
+	}
+	grant.due = t.dueOf(grant.lock)
+	if err != nil && isOver(err) {
+		return &LockError{key, err}
+	}
+	return nil
+}
+
+// Confirm implements [together.Taker].
+func (t *setTaker) Confirm(ctx context.Context, grant *keptGrant) error {
+	key := grant.lock.Spec.FullKey()
+	current, err := t.locks.backend.Get(ctx, t.caller.Namespace, key)
+	if err == nil {
+		err = lock.ErrNotHeld
+		granted, _ := grant.lock.FencingToken()
+		if found, unknown := current.FencingToken(); unknown == nil && found == granted && current.Spec.Owner == grant.lock.Spec.Owner {
+			return nil
+		}
+	}
+	return &LockError{key, err}
+}
+
+// GiveBack implements [together.Taker].
+func (t *setTaker) GiveBack(ctx context.Context, grants []*keptGrant) error {
+	t.kept = nil
+	granted := make([]*v1alpha1.Lock, len(grants))
+	for number, grant := range grants {
+		granted[number] = grant.lock
+	}
+	err := t.locks.takeBackAll(ctx, t.function, t.caller, granted)
+	if err != nil && !errors.Is(err, lock.ErrUnavailable) {
+		err = fmt.Errorf("%w: %w", lock.ErrUnavailable, err)
+	}
+	return err
+}

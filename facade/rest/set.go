@@ -1,0 +1,372 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/access"
+	"forrst.dev/lock-operator/facade/locks"
+	"forrst.dev/lock-operator/facade/rest/wire"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktoken"
+	"forrst.dev/lock-operator/lock/problems"
+	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/strictjson"
+	"forrst.dev/lock-operator/lock/together"
+)
+
+// maxSetPath bounds the path of a set, which has all keys, to what clients and proxies pass on.
+const maxSetPath = 4 << 10
+
+// setAcquisition is a checked request for several locks.
+type setAcquisition struct {
+	*locks.Set
+	names  []lockName
+	path   string
+	secret locktoken.Secret
+	waits  bool
+	// isRepeatable says that the caller has sent an Idempotency-Key.
+	isRepeatable bool
+	isPriority   bool
+}
+
+// readSet reads the rest of a request for several locks, and checks all of it.
+func (c *call) readSet(body *strictjson.Members, request lock.Request, found *mistakes) {
+	keys := readKeys(body)
+	isStrict := false
+	switch mode := body.Text("together"); mode {
+	case "":
+	case "strict":
+		isStrict = true
+	default:
+		body.Fail("together", "must be strict, or absent")
+	}
+	idempotencyKey := c.readRest(body, found)
+	requested := &setAcquisition{waits: request.Wait > 0, isRepeatable: idempotencyKey != "", isPriority: request.Priority > 0}
+	ordered, told := together.Order(request.Acquisition, keys)
+	var sorted, fullKeys []string
+	for _, each := range ordered {
+		requested.names = append(requested.names, newLockName(each.Key, each.Function))
+		sorted, fullKeys = append(sorted, each.Key), append(fullKeys, string(each.FullKey()))
+	}
+	requested.path = wire.SetPath(c.Caller.Namespace, sorted, request.Function)
+	if len(told) == 0 && len(requested.path) > maxSetPath {
+		body.Fail("keys", "must take at most "+strconv.Itoa(maxSetPath)+" bytes in the path of the answer")
+	}
+	requested.secret = c.secretOf(request, idempotencyKey, fullKeys...)
+	c.requestedSet = requested
+	var err error
+	requested.Set, err = c.config.Locks.PrepareSet(&c.Caller, request, keys, requested.secret, isStrict)
+	addInvalid(found, err)
+}
+
+// readKeys returns the member keys, which must be an array of strings.
+func readKeys(body *strictjson.Members) []string {
+	raw := body.Raw("keys")
+	var keys []string
+	isTexts := len(raw) > 0 && raw[0] == '['
+	if isTexts {
+		_ = strictjson.Each(raw, func(_, element []byte) { // It was checked with the body.
+			if isTexts = isTexts && element[0] == '"'; isTexts {
+				keys = append(keys, string(strictjson.Unquote(element)))
+			}
+		})
+	}
+	if raw != nil && !isTexts {
+		body.Tell("keys", strictjson.Fault{Detail: "must be an array of strings", Value: json.RawMessage(raw)})
+		return nil
+	}
+	return keys
+}
+
+// firstOfSet returns the first lock that a request for several is about, or "" if it names none that can be.
+func (c *call) firstOfSet() v1alpha1.FullKey {
+	var names []lockName
+	if c.operation == acquireSet {
+		if c.requestedSet != nil {
+			names = c.requestedSet.names
+		}
+	} else {
+		names, _ = c.namesOfQuery()
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return names[0].fullKey()
+}
+
+// namesOfQuery returns the locks that the query names, in the order of their full keys.
+func (c *call) namesOfQuery() ([]lockName, field.ErrorList) {
+	function := c.query.text("function")
+	scope := newLockName("", function).scope
+	ordered, told := together.Order(rules.Acquisition{Scope: scope, Function: function}, c.query.all(keyPart))
+	names := make([]lockName, len(ordered))
+	for number, each := range ordered {
+		names[number] = newLockName(each.Key, function)
+	}
+	return names, told
+}
+
+// authorizeSet returns nil if the caller may do the verb on each of the locks.
+func (c *call) authorizeSet(verb string, names []lockName) error {
+	for _, name := range names {
+		if err := c.config.Access.Authorize(c.Request.Context(), &c.Caller, verb, name.fullKey); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// acquireSet answers POST.
+func (c *call) acquireSet() (*answer, error) {
+	requested := c.requestedSet
+	if err := c.authorizeSet(access.VerbCreate, requested.names[1:]); err != nil {
+		return nil, err
+	}
+	if requested.isPriority {
+		if err := c.authorizeSet(access.VerbPrioritize, requested.names); err != nil {
+			return nil, err
+		}
+	}
+	granted, err := c.acquireOrFindSet(requested)
+	if err != nil {
+		return nil, c.explainSet(requested.names, err)
+	}
+	token := locktoken.SetToken{Secret: requested.secret}
+	for _, each := range granted {
+		number, err := each.FencingToken()
+		if err != nil {
+			return nil, err
+		}
+		token.FencingTokens = append(token.FencingTokens, number)
+	}
+	described := c.describeSet(granted)
+	described.LockToken = token.Text(c.Caller.Namespace, requested.FullKeys())
+	return &answer{status: http.StatusCreated, body: described, location: requested.path}, nil
+}
+
+// describeSet returns locks as the caller is told them.
+func (c *call) describeSet(held []*v1alpha1.Lock) *wire.Set {
+	described := &wire.Set{}
+	expires := held[0].Spec.ExpireTime
+	for _, each := range held {
+		if number, err := each.FencingToken(); err == nil && number > described.FencingToken {
+			described.FencingToken, c.granted = number, each
+		}
+		if each.Spec.ExpireTime.Before(expires.Time) {
+			expires = each.Spec.ExpireTime
+		}
+		described.Locks = append(described.Locks, describe(each))
+	}
+	described.ExpiresAt = formatStamp(expires)
+	return described
+}
+
+// acquireOrFindSet acquires the locks, or finds the grants that another call of the same request has made. Only a whole
+// set is found: that of a call which goes on is none yet.
+func (c *call) acquireOrFindSet(requested *setAcquisition) ([]*v1alpha1.Lock, error) {
+	ctx := c.Request.Context()
+	if requested.isRepeatable && requested.waits {
+		if found, err := c.findSet(ctx, requested); !isNotOwn(err) {
+			return found, err
+		}
+	}
+	granted, err := requested.Acquire(ctx, c.operation.name)
+	if err == nil {
+		c.undo = func() { requested.TakeBack(ctx, c.operation.name, granted) }
+		return granted, nil
+	}
+	if requested.isRepeatable && (errors.Is(err, lock.ErrHeld) || errors.Is(err, lock.ErrFoundElsewhere)) {
+		if found, lookErr := c.findSet(ctx, requested); !isNotOwn(lookErr) {
+			return found, lookErr
+		}
+	}
+	return nil, err
+}
+
+// findSet returns the locks, renewed, if all are held by the secret of the request; see [call.findOwn]. All are read
+// before the first is renewed: so each grant stands when the last one has been made.
+func (c *call) findSet(ctx context.Context, requested *setAcquisition) ([]*v1alpha1.Lock, error) {
+	found := make([]*v1alpha1.Lock, len(requested.names))
+	for number, name := range requested.names {
+		if err := c.Caller.Permit.Pay(ctx); err != nil { // The look is a read of its own.
+			return nil, err
+		}
+		current, err := c.config.Locks.GetWithOwner(ctx, &c.Caller, name.fullKey())
+		switch {
+		case err != nil:
+			return nil, err
+		case !locks.IsOwner(requested.secret, current.Spec.Owner):
+			return nil, lock.ErrOwnerMismatch
+		}
+		found[number] = current
+	}
+	for number, current := range found {
+		fencing, err := current.FencingToken()
+		if err != nil {
+			return nil, lock.ErrOwnerMismatch // It is being deleted.
+		}
+		claim := locks.TokenClaim(locktoken.Token{Secret: requested.secret, FencingToken: fencing})
+		renewal, err := c.config.Locks.PrepareRenew(&c.Caller, requested.names[number].fullKey(), claim, requested.TTL())
+		if err != nil {
+			return nil, err
+		}
+		found[number], err = renewal.Renew(ctx)
+		switch {
+		case isNotOwn(err):
+			return nil, errRepeatedEnded()
+		case err != nil:
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// explainSet notes at which lock a request for several has failed, and returns what the error means to the caller.
+func (c *call) explainSet(names []lockName, err error) error {
+	failed, ok := errors.AsType[*locks.LockError](err)
+	if !ok {
+		return err
+	}
+	c.failed = names[slices.IndexFunc(names, func(name lockName) bool { return name.fullKey() == failed.Key })]
+	if isNotOwn(err) {
+		return problems.New(problems.LockEnded, "The lock has ended before all others were acquired: it expired or was broken; none is held now")
+	}
+	return err
+}
+
+// shownSet is what a caller shows of locks that it wants to renew or release: a claim to each.
+type shownSet []*claim
+
+// readShownSet reads which locks a request names, and the token of their grants.
+func (c *call) readShownSet(found *mistakes) (shownSet, error) {
+	names, told := c.namesOfQuery()
+	for _, each := range told {
+		mistake := fieldErrorOf(each)
+		mistake.In, mistake.Field = inQuery, keyPart
+		found.Add(mistake)
+	}
+	c.query.refuseOthers(found)
+	given := c.Request.Header.Values(locktoken.Header)
+	if len(given) != 1 || given[0] == "" {
+		return nil, problems.New(problems.TokenRequired, "The header "+locktoken.Header+" must have the lock_token of the answer to POST")
+	}
+	if len(c.Request.Header.Values(ifMatchHeader)) > 0 {
+		found.Add(FieldError{In: inHeader, Field: ifMatchHeader, Detail: "must not be given with several locks"})
+	}
+	keys := make([]v1alpha1.FullKey, len(names))
+	for number, name := range names {
+		keys[number] = name.fullKey()
+	}
+	token, isOfLocks := locktoken.ParseSet(given[0], c.Caller.Namespace, keys)
+	shown := make(shownSet, len(names))
+	for number, name := range names {
+		shown[number] = &claim{name: name, isOfLock: isOfLocks}
+		if isOfLocks {
+			shown[number].token = token.Grant(number)
+			shown[number].Claim = locks.TokenClaim(shown[number].token)
+		}
+	}
+	return shown, nil
+}
+
+// ofEach does the same with each lock at once, after the caller has paid for it, and may do it. The error is that of a lock
+// whose grant has not ended, if there is one: the others need nothing more.
+func (c *call) ofEach(shown shownSet, do func(ctx context.Context, number int) error) error {
+	ctx := c.Request.Context()
+	for number, each := range shown {
+		if number == 0 { // The call has begun with it.
+			continue
+		}
+		if err := c.config.Access.Authorize(ctx, &c.Caller, access.VerbCreate, each.name.fullKey); err != nil {
+			return err
+		}
+		if err := c.Caller.Permit.Pay(ctx); err != nil {
+			return err
+		}
+	}
+	failures := make([]error, len(shown))
+	var calls sync.WaitGroup
+	for number, each := range shown {
+		calls.Go(func() {
+			if err := do(ctx, number); err != nil {
+				failures[number] = c.explain(ctx, each, err)
+			}
+		})
+	}
+	calls.Wait()
+	chosen := -1
+	for number, err := range failures {
+		if err != nil && (chosen < 0 || isEnded(failures[chosen]) && !isEnded(err)) {
+			chosen = number
+		}
+	}
+	if chosen < 0 {
+		return nil
+	}
+	c.failed = shown[chosen].name
+	return failures[chosen]
+}
+
+// isEnded reports whether an error says that the grant has ended.
+func isEnded(err error) bool {
+	problem, ok := errors.AsType[*problems.Error](err)
+	return ok && problem.Kind == problems.LockEnded
+}
+
+// renewSet answers PUT.
+func (c *call) renewSet() (*answer, error) {
+	var found mistakes
+	shown, err := c.readShownSet(&found)
+	if err != nil {
+		return nil, err
+	}
+	body, err := found.ReadBody(c.body)
+	if err != nil {
+		return nil, err
+	}
+	ttl := body.RequiredSeconds("ttl_seconds", rules.MinTTL, c.config.Locks.MaxTTL())
+	body.RefuseOthers()
+	if err := found.Problem(); err != nil {
+		return nil, err
+	}
+	renewed := make([]*v1alpha1.Lock, len(shown))
+	err = c.ofEach(shown, func(ctx context.Context, number int) error {
+		renewal, err := c.config.Locks.PrepareRenew(&c.Caller, shown[number].name.fullKey(), shown[number].Claim, ttl)
+		if err == nil {
+			renewed[number], err = renewal.Renew(ctx)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &answer{status: http.StatusOK, body: c.describeSet(renewed)}, nil
+}
+
+// releaseSet answers DELETE.
+func (c *call) releaseSet() (*answer, error) {
+	var found mistakes
+	shown, err := c.readShownSet(&found)
+	if err != nil {
+		return nil, err
+	}
+	if err := found.Problem(); err != nil {
+		return nil, err
+	}
+	err = c.ofEach(shown, func(ctx context.Context, number int) error {
+		return c.config.Locks.Release(ctx, &c.Caller, shown[number].name.fullKey(), shown[number].Claim)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &answer{status: http.StatusNoContent}, nil
+}
