@@ -53,26 +53,34 @@ func (c *call) readAcquireArguments() (*acquireArguments, envelope.Errors) {
 	var request lock.Request
 	arguments.key, _ = fields.RequiredText("key")
 	request.Key = arguments.key
-	if arguments.block = c.readBlock(&fields); arguments.block != nil {
-		request.Wait = arguments.block.Length
-	}
-	request.Priority = fields.Integer("priority")
-	request.Owner, _ = fields.Text("owner")
-	request.Scope, request.Function = readScopeAndFunction(&fields)
-	if ttl := fields.Duration("ttl", unbounded); ttl != nil {
-		request.TTL = ttl.Length
-	}
-	request.Reason = readReason(&fields)
-	request.HolderRef = readHolderRef(&fields)
-	if delay := fields.Duration("release_delay", envelope.DurationLimits{Unbounded: true, AllowZero: true}); delay != nil {
-		request.ReleaseDelay = delay.Length
-	}
+	arguments.block = c.readRequest(&fields, &request)
 	var err error
 	arguments.Acquisition, err = c.config.Locks.Prepare(&c.Caller, request, true)
 	if err != nil {
 		c.addInvalid(&problems, err, errorContext{kind: acquireFunction, pointer: argumentsPointer})
 	}
 	return arguments, problems
+}
+
+// readRequest reads what requests for one lock and for several have in common. It returns how long the caller would wait, nil if
+// not at all.
+func (c *call) readRequest(fields *envelope.Fields, request *lock.Request) *waitOption {
+	block := c.readBlock(fields)
+	if block != nil {
+		request.Wait = block.Length
+	}
+	request.Priority = fields.Integer("priority")
+	request.Owner, _ = fields.Text("owner")
+	request.Scope, request.Function = readScopeAndFunction(fields)
+	if ttl := fields.Duration("ttl", unbounded); ttl != nil {
+		request.TTL = ttl.Length
+	}
+	request.Reason = readReason(fields)
+	request.HolderRef = readHolderRef(fields)
+	if delay := fields.Duration("release_delay", envelope.DurationLimits{Unbounded: true, AllowZero: true}); delay != nil {
+		request.ReleaseDelay = delay.Length
+	}
+	return block
 }
 
 // acquiredLock is the lock that the arguments name.

@@ -54,7 +54,7 @@ func TestCapabilitiesUnderAllNames(t *testing.T) {
 			"urn:cline:forrst:ext:atomic-lock:fn:release", "urn:cline:forrst:fn:atomic-lock:release", "forrst.locks.release",
 			"urn:cline:forrst:ext:atomic-lock:fn:force-release", "urn:cline:forrst:fn:atomic-lock:force-release", "forrst.locks.forceRelease",
 			"urn:cline:forrst:ext:atomic-lock:fn:status", "urn:cline:forrst:fn:atomic-lock:status", "forrst.locks.status",
-			"urn:k8s:forrst:ext:atomic-lock:fn:acquire", "urn:k8s:forrst:ext:atomic-lock:fn:renew", "urn:k8s:forrst:ext:atomic-lock:fn:release",
+			"urn:k8s:forrst:ext:atomic-lock:fn:acquire", "urn:k8s:forrst:ext:atomic-lock:fn:acquire-all", "urn:k8s:forrst:ext:atomic-lock:fn:renew", "urn:k8s:forrst:ext:atomic-lock:fn:release",
 			"urn:k8s:forrst:ext:atomic-lock:fn:status", "urn:k8s:forrst:ext:atomic-lock:fn:list", "urn:k8s:forrst:ext:atomic-lock:fn:waiters",
 			"urn:cline:forrst:fn:ping", "urn:cline:forrst:ext:diagnostics:fn:ping", "forrst.ping",
 			"urn:cline:forrst:fn:health", "urn:cline:forrst:ext:diagnostics:fn:health", "forrst.health",

@@ -126,7 +126,7 @@ func TestDescribeOfEverything(t *testing.T) {
 		}
 		want := []string{
 			"urn:cline:forrst:ext:atomic-lock:fn:release 1.0.0", "urn:cline:forrst:ext:atomic-lock:fn:force-release 1.0.0", "urn:cline:forrst:ext:atomic-lock:fn:status 1.0.0",
-			"urn:k8s:forrst:ext:atomic-lock:fn:acquire 1.0.0", "urn:k8s:forrst:ext:atomic-lock:fn:renew 1.0.0", "urn:k8s:forrst:ext:atomic-lock:fn:release 1.0.0",
+			"urn:k8s:forrst:ext:atomic-lock:fn:acquire 1.0.0", "urn:k8s:forrst:ext:atomic-lock:fn:acquire-all 1.0.0", "urn:k8s:forrst:ext:atomic-lock:fn:renew 1.0.0", "urn:k8s:forrst:ext:atomic-lock:fn:release 1.0.0",
 			"urn:k8s:forrst:ext:atomic-lock:fn:status 1.0.0", "urn:k8s:forrst:ext:atomic-lock:fn:list 1.0.0", "urn:k8s:forrst:ext:atomic-lock:fn:waiters 1.0.0",
 			"urn:cline:forrst:fn:ping 1.0.0", "urn:cline:forrst:fn:health 1.0.0", "urn:cline:forrst:fn:capabilities 1.0.0",
 			"urn:cline:forrst:fn:describe 1.0.0", discoveryDescribe + " 1.0.0", cancelName + " 1.0.0",

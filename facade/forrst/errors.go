@@ -145,6 +145,9 @@ func invalidOptions(c *errorContext, err error) envelope.Errors {
 // fieldNames spells fields of a Lock in the way of the protocol, where that differs.
 var fieldNames = strings.NewReplacer("spec.", "", "holderRef", "holder_ref", "apiVersion", "api_version", "releaseDelay", "release_delay")
 
+// elements spells elements of arrays as members.
+var elements = strings.NewReplacer("[", ".", "]", "")
+
 // invalidArguments points at the options or arguments that break a rule of the Lock type.
 // They have the names of its fields.
 func invalidArguments(c *errorContext, err error) envelope.Errors {
@@ -181,7 +184,7 @@ func (c *errorContext) invalidField(problem *field.Error) envelope.Error {
 	case name == "key", name == "owner", name == "function", name == "reason":
 		answer.Message = name + " " + problem.Detail
 	}
-	return answer.At(envelope.Pointer(c.pointer, strings.Split(name, ".")...))
+	return answer.At(envelope.Pointer(c.pointer, strings.Split(elements.Replace(name), ".")...))
 }
 
 // addInvalid adds the rules that a request breaks to the problems that were found when it was

@@ -62,6 +62,7 @@ func servedFunctions() []*function {
 		{names: lockNames("status", "status"), class: lockClass, excluded: noLock, verb: access.VerbGet, cost: limits.Work, lock: (*call).heldLock, prepare: (*call).prepareStatus},
 
 		{names: []string{wire.Acquire}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, lock: (*call).acquiredLock, prepare: (*call).prepareAcquire},
+		{names: []string{wire.AcquireAll}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, lock: (*call).firstAcquiredLock, prepare: (*call).prepareAcquireAll},
 		{names: []string{wire.Renew}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, cost: limits.Upkeep, lock: (*call).heldLock, prepare: (*call).prepareRenew},
 		{names: []string{wire.Release}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, cost: limits.Upkeep, lock: (*call).heldLock, prepare: (*call).prepareExtendedRelease},
 		{names: []string{wire.Status}, class: extendedClass, excluded: noLock, verb: access.VerbGet, cost: limits.Work, lock: (*call).heldLock, prepare: (*call).prepareExtendedStatus},

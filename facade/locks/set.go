@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,15 +26,25 @@ type Set struct {
 	isStrict bool
 }
 
-// PrepareSet validates a request for the locks of all keys, which one secret proves, as [Locks.PrepareSecret] does for one
-// lock. The key of the request is ignored. A strict set never keeps one lock while it waits for another. The error is a
-// [*lock.InvalidError].
-func (l *Locks) PrepareSet(caller *access.Caller, request lock.Request, keys []string, secret locktoken.Secret, isStrict bool) (*Set, error) {
+// PrepareSet validates a request for the locks of all keys, which have one owner token, as [Locks.Prepare] does for one lock
+// that is kept. The key of the request is ignored. A strict set never keeps one lock while it waits for another. The error
+// is a [*lock.InvalidError].
+func (l *Locks) PrepareSet(caller *access.Caller, request lock.Request, keys []string, isStrict bool) (*Set, error) {
+	request.Owner = cmp.Or(request.Owner, lock.NewOwner())
+	return prepareSet(request, keys, isStrict, func(request lock.Request) (Acquisition, error) { return l.Prepare(caller, request, true) })
+}
+
+// PrepareSecretSet is [Locks.PrepareSet] for locks that one secret proves.
+func (l *Locks) PrepareSecretSet(caller *access.Caller, request lock.Request, keys []string, secret locktoken.Secret, isStrict bool) (*Set, error) {
+	return prepareSet(request, keys, isStrict, func(request lock.Request) (Acquisition, error) { return l.PrepareSecret(caller, request, secret, true) })
+}
+
+func prepareSet(request lock.Request, keys []string, isStrict bool, prepare func(lock.Request) (Acquisition, error)) (*Set, error) {
 	acquisitions, problems := together.Order(request.Acquisition, keys)
 	set := &Set{isStrict: isStrict}
 	for number, acquisition := range acquisitions {
 		request.Acquisition = acquisition
-		prepared, err := l.PrepareSecret(caller, request, secret, true)
+		prepared, err := prepare(request)
 		if invalid, ok := errors.AsType[*lock.InvalidError](err); ok {
 			if others := withoutKey(invalid.Problems); len(others) > 0 { // Those of the next locks are the same.
 				problems = append(problems, others...)
@@ -71,14 +82,25 @@ func (s *Set) FullKeys() []v1alpha1.FullKey {
 // TTL is how long the requested locks live. Zero means the default.
 func (s *Set) TTL() time.Duration { return s.locks[0].TTL() }
 
+// Priority is that of the request, see [Acquisition.Priority].
+func (s *Set) Priority() int32 { return s.locks[0].Priority() }
+
 // LockError says at which lock of a set a request has failed.
 type LockError struct {
-	Key v1alpha1.FullKey
-	Err error
+	Scope         v1alpha1.Scope
+	Function, Key string
+	Err           error
 }
 
+// FullKey is the full key of the lock.
+func (e *LockError) FullKey() v1alpha1.FullKey { return v1alpha1.NewFullKey(e.Scope, e.Function, e.Key) }
+
 // Error implements error.
-func (e *LockError) Error() string { return fmt.Sprintf("%s: %s", e.Key, e.Err) }
+func (e *LockError) Error() string { return fmt.Sprintf("%s: %s", e.FullKey(), e.Err) }
+
+func errAt(held *v1alpha1.Lock, err error) *LockError {
+	return &LockError{held.Spec.Scope, held.Spec.Function, held.Spec.Key, err}
+}
 
 // Unwrap implements the interface of [errors.Is].
 func (e *LockError) Unwrap() error { return e.Err }
@@ -141,7 +163,7 @@ func (l *Locks) takeBackAll(ctx context.Context, function string, caller *access
 			key := each.Spec.FullKey()
 			err := l.releaseAfter(ctx, function, caller, key, proof)
 			if err != nil && !isOver(err) {
-				failures[number] = &LockError{key, err}
+				failures[number] = errAt(each, err)
 			}
 		})
 	}
@@ -190,7 +212,7 @@ func (t *setTaker) Take(ctx context.Context, number int, wait time.Duration) (*k
 	granted, err := t.take(ctx, &acquisition)
 	if err != nil {
 		if _, isNamed := errors.AsType[*LockError](err); !isNamed {
-			err = &LockError{acquisition.FullKey(), err}
+			err = &LockError{acquisition.request.Scope, acquisition.request.Function, acquisition.request.Key, err}
 		}
 		return nil, err
 	}
@@ -257,7 +279,7 @@ func (t *setTaker) renew(ctx context.Context, grant *keptGrant) error {
 	}
 	grant.due = t.dueOf(grant.lock)
 	if err != nil && isOver(err) {
-		return &LockError{key, err}
+		return errAt(grant.lock, err)
 	}
 	return nil
 }
@@ -273,7 +295,7 @@ func (t *setTaker) Confirm(ctx context.Context, grant *keptGrant) error {
 			return nil
 		}
 	}
-	return &LockError{key, err}
+	return errAt(grant.lock, err)
 }
 
 // GiveBack implements [together.Taker].

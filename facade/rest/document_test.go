@@ -158,7 +158,7 @@ func TestNoMemberOfARequestIsMissingInTheDocument(t *testing.T) {
 	}
 	want := slices.Concat(members, parameters)
 	slices.Sort(want)
-	got := readNames(t, "text", "Text", "Raw", "RequiredText", "Seconds", "RequiredSeconds", "Integer", "Object", "flag", "checkFlag", "number")
+	got := readNames(t, "text", "Text", "Texts", "IsText", "RequiredText", "Seconds", "RequiredSeconds", "Integer", "Object", "flag", "checkFlag", "number")
 	if diff := cmp.Diff(slices.Compact(want), got); diff != "" {
 		t.Errorf("(-document +code):\n%s", diff)
 	}

@@ -2,10 +2,8 @@ package rest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync"
 
@@ -35,22 +33,13 @@ type setAcquisition struct {
 	waits  bool
 	// isRepeatable says that the caller has sent an Idempotency-Key.
 	isRepeatable bool
-	isPriority   bool
 }
 
 // readSet reads the rest of a request for several locks, and checks all of it.
 func (c *call) readSet(body *strictjson.Members, request lock.Request, found *mistakes) {
-	keys := readKeys(body)
-	isStrict := false
-	switch mode := body.Text("together"); mode {
-	case "":
-	case "strict":
-		isStrict = true
-	default:
-		body.Fail("together", "must be strict, or absent")
-	}
+	keys, isStrict := body.Texts("keys"), body.IsText("together", "strict")
 	idempotencyKey := c.readRest(body, found)
-	requested := &setAcquisition{waits: request.Wait > 0, isRepeatable: idempotencyKey != "", isPriority: request.Priority > 0}
+	requested := &setAcquisition{waits: request.Wait > 0, isRepeatable: idempotencyKey != ""}
 	ordered, told := together.Order(request.Acquisition, keys)
 	var sorted, fullKeys []string
 	for _, each := range ordered {
@@ -64,27 +53,8 @@ func (c *call) readSet(body *strictjson.Members, request lock.Request, found *mi
 	requested.secret = c.secretOf(request, idempotencyKey, fullKeys...)
 	c.requestedSet = requested
 	var err error
-	requested.Set, err = c.config.Locks.PrepareSet(&c.Caller, request, keys, requested.secret, isStrict)
+	requested.Set, err = c.config.Locks.PrepareSecretSet(&c.Caller, request, keys, requested.secret, isStrict)
 	addInvalid(found, err)
-}
-
-// readKeys returns the member keys, which must be an array of strings.
-func readKeys(body *strictjson.Members) []string {
-	raw := body.Raw("keys")
-	var keys []string
-	isTexts := len(raw) > 0 && raw[0] == '['
-	if isTexts {
-		_ = strictjson.Each(raw, func(_, element []byte) { // It was checked with the body.
-			if isTexts = isTexts && element[0] == '"'; isTexts {
-				keys = append(keys, string(strictjson.Unquote(element)))
-			}
-		})
-	}
-	if raw != nil && !isTexts {
-		body.Tell("keys", strictjson.Fault{Detail: "must be an array of strings", Value: json.RawMessage(raw)})
-		return nil
-	}
-	return keys
 }
 
 // firstOfSet returns the first lock that a request for several is about, or "" if it names none that can be.
@@ -131,14 +101,14 @@ func (c *call) acquireSet() (*answer, error) {
 	if err := c.authorizeSet(access.VerbCreate, requested.names[1:]); err != nil {
 		return nil, err
 	}
-	if requested.isPriority {
+	if requested.Priority() > 0 {
 		if err := c.authorizeSet(access.VerbPrioritize, requested.names); err != nil {
 			return nil, err
 		}
 	}
 	granted, err := c.acquireOrFindSet(requested)
 	if err != nil {
-		return nil, c.explainSet(requested.names, err)
+		return nil, c.explainSet(err)
 	}
 	token := locktoken.SetToken{Secret: requested.secret}
 	for _, each := range granted {
@@ -231,12 +201,12 @@ func (c *call) findSet(ctx context.Context, requested *setAcquisition) ([]*v1alp
 }
 
 // explainSet notes at which lock a request for several has failed, and returns what the error means to the caller.
-func (c *call) explainSet(names []lockName, err error) error {
+func (c *call) explainSet(err error) error {
 	failed, ok := errors.AsType[*locks.LockError](err)
 	if !ok {
 		return err
 	}
-	c.failed = names[slices.IndexFunc(names, func(name lockName) bool { return name.fullKey() == failed.Key })]
+	c.failed = newLockName(failed.Key, failed.Function)
 	if isNotOwn(err) {
 		return problems.New(problems.LockEnded, "The lock has ended before all others were acquired: it expired or was broken; none is held now")
 	}

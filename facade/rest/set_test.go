@@ -471,7 +471,7 @@ func TestMistakesInARequestForSeveralLocks(t *testing.T) {
 		"a number":            {`{"keys":["a",5],"ttl_seconds":60}`, "keys", "must be an array of strings"},
 		"a string":            {`{"keys":"a","ttl_seconds":60}`, "keys", "must be an array of strings"},
 		"keys beyond a path":  {`{"keys":["1` + long[2:] + `","2` + long[2:] + `","3` + long[2:] + `"],"ttl_seconds":60}`, "keys", "must take at most 4096 bytes in the path of the answer"},
-		"another mode":        {`{"keys":["a"],"ttl_seconds":60,"together":"loose"}`, "together", "must be strict, or absent"},
+		"another mode":        {`{"keys":["a"],"ttl_seconds":60,"together":"loose"}`, "together", `"strict" is the only value`},
 		"no ttl":              {`{"keys":["a"]}`, "ttl_seconds", ""},
 		"a holder of no kind": {`{"keys":["a"],"ttl_seconds":60,"holder_ref":{"api_version":"v1","name":"p","uid":"u"}}`, "holder_ref.kind", ""},
 		"an unknown member":   {`{"keys":["a"],"ttl_seconds":60,"key":"a"}`, "key", ""},

@@ -173,6 +173,41 @@ func (m *Members) RequiredText(name string) string {
 	return m.Text(name)
 }
 
+// Texts returns the elements of a member that must be an array of strings, or nil.
+func (m *Members) Texts(name string) []string {
+	raw := m.Raw(name)
+	if raw == nil {
+		return nil
+	}
+	var texts []string
+	isValid := raw[0] == '['
+	if isValid {
+		// It cannot fail: raw is part of a document that was parsed before.
+		_ = Each(raw, func(_, element []byte) {
+			if isValid = isValid && element[0] == '"'; isValid {
+				texts = append(texts, string(Unquote(element)))
+			}
+		})
+	}
+	if !isValid {
+		m.Tell(name, Fault{Detail: "must be an array of strings", Value: raw})
+		return nil
+	}
+	return texts
+}
+
+// IsText reports whether a member, which must be that text or absent, is there.
+func (m *Members) IsText(name, text string) bool {
+	switch given := m.Text(name); given {
+	case text:
+		return true
+	case "":
+	default:
+		m.Tell(name, Fault{Detail: strconv.Quote(text) + " is the only value that it can have", Value: m.Raw(name)})
+	}
+	return false
+}
+
 // Bool returns a member that must be a boolean. Absent or wrong, it is fallback.
 func (m *Members) Bool(name string, fallback bool) bool {
 	raw := m.Raw(name)

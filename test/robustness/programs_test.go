@@ -3,8 +3,10 @@ package robustness_test
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -16,11 +18,14 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/auth"
 	"forrst.dev/lock-operator/facade/client"
+	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/engine"
 	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/locktoken"
 	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/test/support/testenv"
 	"forrst.dev/lock-operator/webhook"
@@ -74,8 +79,10 @@ func (h *belief) fence() int64 { return cmp.Or(h.setToken, h.token) }
 
 // program is a program with the SDK. It renews its locks until it releases them.
 type program struct {
-	name    string
-	client  *lock.Client
+	name   string
+	client *lock.Client
+	// facade is the address of the one that it asks. Empty for a program that asks the API server.
+	facade  string
 	history *history
 	random  *rand.Rand
 }
@@ -100,7 +107,7 @@ func (c *cluster) startPrograms(ctx context.Context) (stop func() error, err err
 		if err != nil {
 			return stop, err
 		}
-		c.programs = append(c.programs, &program{name: fmt.Sprintf("façade program %d", number), client: lock.NewClient(backend, clientNamespace)})
+		c.programs = append(c.programs, &program{name: fmt.Sprintf("façade program %d", number), client: lock.NewClient(backend, clientNamespace), facade: address})
 	}
 	for number := range 2 {
 		user, _, err := c.environment.User(fmt.Sprintf("program-%d", number), testenv.TestersGroup)
@@ -164,7 +171,11 @@ func (p *program) run(ctx context.Context) {
 
 func (p *program) session(ctx context.Context) {
 	if p.random.IntN(3) == 0 {
-		p.sessionOfSet(ctx)
+		if p.facade != "" && p.random.IntN(2) == 0 {
+			p.sessionOverREST(ctx)
+		} else {
+			p.sessionOfSet(ctx)
+		}
 		return
 	}
 	key := fmt.Sprintf("%s%d", heldPrefix, p.random.IntN(heldKeys))
@@ -185,10 +196,7 @@ func (p *program) session(ctx context.Context) {
 
 // sessionOfSet is a session with two or three locks at once.
 func (p *program) sessionOfSet(ctx context.Context) {
-	var keys []string
-	for _, number := range p.random.Perm(heldKeys)[:2+p.random.IntN(2)] {
-		keys = append(keys, fmt.Sprintf("%s%d", heldPrefix, number))
-	}
+	keys := p.drawKeys()
 	asked, owner := p.history.now(), lock.NewOwner()
 	options := []lock.Option{
 		lock.WithTTL(between(p.random, minHeldTTL, maxHeldTTL).Truncate(time.Millisecond)), lock.WithReleaseTimeout(patience),
@@ -217,6 +225,90 @@ func (p *program) sessionOfSet(ctx context.Context) {
 	}
 	believing.Wait()
 	_ = got.Release(ctx) // Their ttls end them otherwise.
+}
+
+// sessionOverREST is a session with two or three locks at once that renews nothing: it believes in them for as long as their
+// ttl, from its request on.
+func (p *program) sessionOverREST(ctx context.Context) {
+	keys, name := p.drawKeys(), strings.Replace(p.name, "façade", "REST", 1)
+	ttl := between(p.random, minHeldTTL, maxHeldTTL).Truncate(time.Millisecond)
+	body, err := json.Marshal(map[string]any{
+		"keys": keys, "ttl_seconds": ttl.Seconds(), "wait_seconds": between(p.random, 0, 2*maxHeldTTL).Truncate(time.Millisecond).Seconds(),
+	})
+	if err != nil {
+		panic(err)
+	}
+	locksPath := "http://" + p.facade + wire.SetPath(clientNamespace, keys, "")
+	acquire, cancel := context.WithTimeout(ctx, 2*maxHeldTTL+patience)
+	defer cancel()
+	asked := p.history.now()
+	status, answer, err := p.send(acquire, http.MethodPost, strings.Split(locksPath, "?")[0], string(body), "")
+	var set wire.Set
+	var token locktoken.SetToken
+	if err == nil && status == http.StatusCreated {
+		fullKeys := make([]v1alpha1.FullKey, len(keys))
+		for index, key := range keys {
+			fullKeys[index] = v1alpha1.FullKeyOf(key)
+		}
+		err = json.Unmarshal(answer, &set)
+		var isOfLocks bool
+		if token, isOfLocks = locktoken.ParseSet(set.LockToken, clientNamespace, fullKeys); !isOfLocks {
+			err = fmt.Errorf("no token of %s: %s", keys, answer)
+		}
+	} else if err == nil {
+		err = fmt.Errorf("HTTP %d: %s", status, answer)
+	}
+	if err != nil {
+		isRefused := slices.Contains([]int{0, http.StatusLocked, http.StatusGone, http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable}, status)
+		p.history.addBelief(belief{program: name, key: strings.Join(keys, ", "), err: err, isUnexpected: !isRefused, span: span{asked, p.history.now()}})
+		return
+	}
+	from := p.history.now()
+	pause(ctx, between(p.random, 0, ttl))
+	to := min(p.history.now(), asked+ttl)
+	if from > to {
+		return // It has been told too late.
+	}
+	for _, held := range set.Locks {
+		p.history.addBelief(belief{
+			program: name, key: held.Key, owner: rules.HashedOwner(token.Secret[:], token.Secret.IsDerived()),
+			token: *held.FencingToken, setToken: set.FencingToken, span: span{from, to}, told: to,
+		})
+	}
+	release, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, _, _ = p.send(release, http.MethodDelete, locksPath, "", set.LockToken) // Their ttls end them otherwise.
+}
+
+// send sends a request to the façade. Without an answer the status is zero.
+func (p *program) send(ctx context.Context, method, path, body, token string) (status int, answer []byte, err error) {
+	request, err := http.NewRequestWithContext(ctx, method, path, strings.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	request.Header.Set(locktoken.Header, token)
+	if token == "" {
+		request.Header = http.Header{"Content-Type": {"application/json"}}
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if answer, err = io.ReadAll(response.Body); err != nil {
+		return 0, nil, err
+	}
+	return response.StatusCode, answer, nil
+}
+
+// drawKeys draws two or three keys, and returns them in their order.
+func (p *program) drawKeys() []string {
+	var keys []string
+	for _, number := range p.random.Perm(heldKeys)[:2+p.random.IntN(2)] {
+		keys = append(keys, fmt.Sprintf("%s%d", heldPrefix, number))
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 // lookEvery is how often a program asks whether it still holds its lock.

@@ -91,7 +91,7 @@ func newPart(seed uint64, record *record, replicas []*replica, violations []stri
 	for index := range record.beliefs {
 		taken := &record.beliefs[index]
 		door, _, _ := strings.Cut(taken.program, " program")
-		tally.Calls["SDK, "+door+": "+taken.outcome()]++
+		tally.Calls["programs, "+door+": "+taken.outcome()]++
 	}
 	for index := range record.tenures {
 		tally.Calls["for Pods: "+record.tenures[index].outcome()]++

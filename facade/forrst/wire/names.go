@@ -4,6 +4,8 @@ package wire
 const (
 	// Acquire takes [AcquireArguments] and returns [Acquired].
 	Acquire = extendedFunction + "acquire"
+	// AcquireAll takes [AcquireAllArguments] and returns [AcquiredAll].
+	AcquireAll = extendedFunction + "acquire-all"
 	// Renew takes [RenewArguments] and returns [Renewed].
 	Renew = extendedFunction + "renew"
 	// Release takes [KeyArguments] with the owner and returns [Released]. It differs from

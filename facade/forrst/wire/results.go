@@ -38,6 +38,20 @@ type Acquired struct {
 	Lock
 }
 
+// AcquiredAll is the result of [AcquireAll].
+type AcquiredAll struct {
+	// Acquired is true.
+	Acquired bool `json:"acquired"`
+	// Owner is the token of each of the locks.
+	Owner string `json:"owner"`
+	// FencingToken is the number of the last grant, which fences each of the locks.
+	FencingToken int64 `json:"fencing_token"`
+	// ExpiresAt is when the first of the locks expires unless it is renewed.
+	ExpiresAt string `json:"expires_at"`
+	// Locks are ordered by their full keys.
+	Locks []ListedLock `json:"locks"`
+}
+
 // Renewed is the result of [Renew].
 type Renewed struct {
 	// Key is as sent.
