@@ -93,7 +93,9 @@ type LockError struct {
 }
 
 // FullKey is the full key of the lock.
-func (e *LockError) FullKey() v1alpha1.FullKey { return v1alpha1.NewFullKey(e.Scope, e.Function, e.Key) }
+func (e *LockError) FullKey() v1alpha1.FullKey {
+	return v1alpha1.NewFullKey(e.Scope, e.Function, e.Key)
+}
 
 // Error implements error.
 func (e *LockError) Error() string { return fmt.Sprintf("%s: %s", e.FullKey(), e.Err) }
