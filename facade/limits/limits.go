@@ -50,7 +50,7 @@ type Limiter struct {
 	mu sync.Mutex
 	// buckets has the rates of callers and namespaces.
 	buckets *lru.Cache
-	// waits has the functions that end the waits of calls, by their permits.
+	// waits has the functions that end the waits of calls, by their contexts.
 	waits      sync.Map
 	waiting    atomic.Int64
 	isDraining atomic.Bool

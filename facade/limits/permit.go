@@ -136,16 +136,15 @@ func (p *Permit) begin(of *pool) (end func(), err error) {
 	return func() { of.give(p.caller, 1) }, nil
 }
 
-// Wait runs wait with a context that also ends when the server stops; the error is then [ErrDraining]. A permit must not
-// wait twice at a time.
+// Wait runs wait with a context that also ends when the server stops; the error is then [ErrDraining].
 func (p *Permit) Wait(ctx context.Context, wait func(context.Context) error) error {
 	l := p.limiter
 	l.waiting.Add(1)
 	defer l.waiting.Add(-1)
 	waiting, end := context.WithCancel(ctx)
 	defer end()
-	l.waits.Store(p, end)
-	defer l.waits.Delete(p)
+	l.waits.Store(waiting, end) // Not by the permit: a request that waits for its lock may wait for its turn meanwhile.
+	defer l.waits.Delete(waiting)
 	if l.isDraining.Load() {
 		end()
 	}

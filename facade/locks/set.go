@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -114,17 +116,19 @@ func (e *LockError) Unwrap() error { return e.Err }
 // released and stays for its ttl.
 func (s *Set) Acquire(ctx context.Context, function string) (granted []*v1alpha1.Lock, err error) {
 	all, caller, wait := s.locks[0].locks, s.locks[0].caller, s.locks[0].request.Wait
-	// The first write was paid for when the call began. At the end, each lock but the last is read.
-	for range 2 * (len(s.locks) - 1) {
-		if err := caller.Permit.Pay(ctx); err != nil {
-			return nil, err
-		}
-	}
 	taker := &setTaker{set: s, locks: all, caller: caller, function: function, paid: len(s.locks), came: all.clock.Now()}
 	acquire := func(ctx context.Context) error {
-		grants, err := together.Acquire(ctx, all.clock, taker, len(s.locks), together.Limits{
-			Wait: max(0, wait-caller.Permit.Waited()), IsStrict: s.isStrict,
-		})
+		// The first write was paid for when the call began. At the end, each lock but the last is read.
+		for range 2 * (len(s.locks) - 1) {
+			if err := caller.Permit.Pay(ctx); err != nil {
+				return err
+			}
+		}
+		limits := together.Limits{IsStrict: s.isStrict}
+		if wait > 0 {
+			limits.Wait = max(0, wait-caller.Permit.Waited())
+		}
+		grants, err := together.Acquire(ctx, all.clock, taker, len(s.locks), limits)
 		for _, grant := range grants {
 			granted = append(granted, grant.lock)
 		}
@@ -150,32 +154,53 @@ func (s *Set) TakeBack(ctx context.Context, function string, granted []*v1alpha1
 	_ = s.locks[0].locks.takeBackAll(ctx, function, s.locks[0].caller, granted)
 }
 
-// takeBackAll ends grants of which the caller is not told, all at once. Those that another call of the same request has
-// renewed since are that one's. It returns why others may be left.
+// takeBackAll ends grants of which the caller is not told, all at once. A grant that another call of the same request has
+// renewed since is that one's. The error says that others may be left.
 func (l *Locks) takeBackAll(ctx context.Context, function string, caller *access.Caller, granted []*v1alpha1.Lock) error {
-	failures := make([]error, len(granted))
-	var releases sync.WaitGroup
-	for number, each := range granted {
-		releases.Go(func() {
-			proof := caller.Proof(each.Spec.Owner)
-			proof.FencingToken, _ = each.FencingToken()
-			if proof.IsUnrenewed = !rules.IsRenewed(each); !proof.IsUnrenewed {
-				proof.ResourceVersion = each.ResourceVersion
-			}
-			key := each.Spec.FullKey()
-			err := l.releaseAfter(ctx, function, caller, key, proof)
-			if err != nil && !isOver(err) {
-				failures[number] = errAt(each, err)
-			}
-		})
-	}
-	releases.Wait()
-	return errors.Join(failures...)
+	return errors.Join(AtOnce(len(granted), func(number int) error {
+		given := granted[number]
+		err := l.releaseAfter(ctx, function, caller, given.Spec.FullKey(), asLastSeen(caller, given))
+		if err == nil || isOver(err) {
+			return nil
+		}
+		// Whatever the cause, the caller is told that a lock may be left.
+		return errAt(given, fmt.Errorf("%w: release it: %s", lock.ErrUnavailable, err.Error()))
+	})...)
 }
 
-// isOver reports whether a grant has ended, or another call of its request has renewed it.
+// asLastSeen proves a grant as long as no other call of its request has renewed it, which may have told its caller of it.
+func asLastSeen(caller *access.Caller, granted *v1alpha1.Lock) lock.Proof {
+	proof := caller.Proof(granted.Spec.Owner)
+	proof.FencingToken, _ = granted.FencingToken()
+	if proof.IsUnrenewed = !rules.IsRenewed(granted); !proof.IsUnrenewed {
+		proof.ResourceVersion = granted.ResourceVersion
+	}
+	return proof
+}
+
+// isOver reports whether a grant has ended, or is another call's.
 func isOver(err error) bool {
-	return errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch) || errors.Is(err, lock.ErrStale)
+	return errors.Is(err, lock.ErrNotHeld) || errors.Is(err, lock.ErrOwnerMismatch)
+}
+
+// AtOnce does the same with each number below count at once, and returns the errors by number. A panic is one.
+func AtOnce(count int, do func(number int) error) []error {
+	failures := make([]error, count)
+	var calls sync.WaitGroup
+	for number := range count {
+		calls.Go(func() { failures[number] = recovered(func() error { return do(number) }) })
+	}
+	calls.Wait()
+	return failures
+}
+
+func recovered(do func() error) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("panic: %v at %s", cause, debug.Stack())
+		}
+	}()
+	return do()
 }
 
 // setTaker takes the locks of a set. It implements [together.Taker].
@@ -223,7 +248,7 @@ func (t *setTaker) Take(ctx context.Context, number int, wait time.Duration) (*k
 	return grant, nil
 }
 
-func (t *setTaker) take(ctx context.Context, acquisition *Acquisition) (*v1alpha1.Lock, error) {
+func (t *setTaker) take(ctx context.Context, acquisition *Acquisition) (granted *v1alpha1.Lock, err error) {
 	if t.paid--; t.paid < 0 {
 		if err := t.caller.Permit.Pay(ctx); err != nil {
 			return nil, err
@@ -234,25 +259,21 @@ func (t *setTaker) take(ctx context.Context, acquisition *Acquisition) (*v1alpha
 	}
 	waiting, lose := context.WithCancelCause(ctx)
 	var renewals sync.WaitGroup
-	renewals.Go(func() { lose(t.keep(waiting)) })
-	granted, err := acquisition.ask(waiting)
-	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
-		err = context.Cause(waiting)
-	}
-	lose(nil)
-	renewals.Wait()
-	return granted, err
+	renewals.Go(func() { lose(recovered(func() error { return t.keep(waiting) })) })
+	defer func() {
+		if err != nil && ctx.Err() == nil && waiting.Err() != nil {
+			err = context.Cause(waiting)
+		}
+		lose(nil)
+		renewals.Wait()
+	}()
+	return acquisition.ask(waiting)
 }
 
-// keep renews what the set has until ctx ends, or a grant has ended, which is the error.
+// keep renews what the set has until ctx ends, or that fails.
 func (t *setTaker) keep(ctx context.Context) error {
 	for {
-		next := t.kept[0]
-		for _, each := range t.kept[1:] {
-			if each.due.Before(next.due) {
-				next = each
-			}
-		}
+		next := slices.MinFunc(t.kept, func(a, b *keptGrant) int { return a.due.Compare(b.due) })
 		timer := t.locks.clock.NewTimer(next.due.Sub(t.locks.clock.Now()))
 		select {
 		case <-ctx.Done():
@@ -261,43 +282,39 @@ func (t *setTaker) keep(ctx context.Context) error {
 		case <-timer.C():
 		}
 		if err := t.renew(ctx, next); err != nil {
-			return err
+			return errAt(next.lock, err)
 		}
 	}
 }
 
-// renew renews a grant. Where that fails it is tried again, unless the grant has ended.
+// renew renews a grant, unless another call of the request has.
 func (t *setTaker) renew(ctx context.Context, grant *keptGrant) error {
-	key := grant.lock.Spec.FullKey()
-	proof := t.caller.Proof(grant.lock.Spec.Owner)
-	proof.FencingToken, _ = grant.lock.FencingToken()
-	err := t.caller.Permit.Spend(ctx, limits.Upkeep)
-	if err == nil {
-		var renewed *v1alpha1.Lock
-		// It is completed if the wait ends meanwhile: what is not known to be renewed cannot be given back.
-		if renewed, err = t.locks.backend.Renew(context.WithoutCancel(ctx), t.caller.Namespace, key, proof, 0); err == nil {
-			grant.lock = renewed
-		}
+	if err := t.caller.Permit.Spend(ctx, limits.Upkeep); err != nil {
+		return err
 	}
-	grant.due = t.dueOf(grant.lock)
-	if err != nil && isOver(err) {
-		return errAt(grant.lock, err)
+	// It is completed if the wait ends meanwhile: what may have been renewed cannot be given back.
+	renewed, err := t.locks.backend.Renew(context.WithoutCancel(ctx), t.caller.Namespace, grant.lock.Spec.FullKey(), asLastSeen(t.caller, grant.lock), 0)
+	if errors.Is(err, lock.ErrStale) {
+		return fmt.Errorf("%w: it was changed while others were waited for", lock.ErrUnavailable)
 	}
+	if err != nil {
+		return err
+	}
+	grant.lock, grant.due = renewed, t.dueOf(renewed)
 	return nil
 }
 
 // Confirm implements [together.Taker].
 func (t *setTaker) Confirm(ctx context.Context, grant *keptGrant) error {
-	key := grant.lock.Spec.FullKey()
-	current, err := t.locks.backend.Get(ctx, t.caller.Namespace, key)
-	if err == nil {
-		err = lock.ErrNotHeld
-		granted, _ := grant.lock.FencingToken()
-		if found, unknown := current.FencingToken(); unknown == nil && found == granted && current.Spec.Owner == grant.lock.Spec.Owner {
-			return nil
-		}
+	current, err := t.locks.backend.Get(ctx, t.caller.Namespace, grant.lock.Spec.FullKey())
+	if err != nil {
+		return errAt(grant.lock, err)
 	}
-	return errAt(grant.lock, err)
+	granted, _ := grant.lock.FencingToken()
+	if found, err := current.FencingToken(); err != nil || found != granted {
+		return errAt(grant.lock, lock.ErrNotHeld)
+	}
+	return nil
 }
 
 // GiveBack implements [together.Taker].
@@ -307,9 +324,5 @@ func (t *setTaker) GiveBack(ctx context.Context, grants []*keptGrant) error {
 	for number, grant := range grants {
 		granted[number] = grant.lock
 	}
-	err := t.locks.takeBackAll(ctx, t.function, t.caller, granted)
-	if err != nil && !errors.Is(err, lock.ErrUnavailable) {
-		err = fmt.Errorf("%w: %w", lock.ErrUnavailable, err)
-	}
-	return err
+	return t.locks.takeBackAll(ctx, t.function, t.caller, granted)
 }

@@ -81,12 +81,16 @@ func (c *call) nameOf(key, in string, found *mistakes) lockName {
 	if err := v1alpha1.ValidateStoredKey(name.key); err != nil {
 		found.Add(FieldError{In: in, Field: keyPart, Detail: err.Error(), Value: strings.ToValidUTF8(name.key, "\uFFFD")})
 	}
-	if c.query.has("function") {
-		if err := v1alpha1.ValidateStoredKey(name.function); err != nil {
-			found.Add(FieldError{In: inQuery, Field: "function", Detail: err.Error(), Value: name.function})
-		}
-	}
+	c.checkFunction(found)
 	return name
+}
+
+// checkFunction judges the function that the query names, if it names one.
+func (c *call) checkFunction(found *mistakes) {
+	function := c.query.text("function")
+	if err := v1alpha1.ValidateStoredKey(function); err != nil && c.query.has("function") {
+		found.Add(FieldError{In: inQuery, Field: "function", Detail: err.Error(), Value: function})
+	}
 }
 
 // requestedLock returns the one lock that the request is about, the first one of several, or "" if it is about those of a

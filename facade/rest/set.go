@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -154,7 +153,7 @@ func (c *call) acquireOrFindSet(requested *setAcquisition) ([]*v1alpha1.Lock, er
 		c.undo = func() { requested.TakeBack(ctx, c.operation.name, granted) }
 		return granted, nil
 	}
-	if requested.isRepeatable && (errors.Is(err, lock.ErrHeld) || errors.Is(err, lock.ErrFoundElsewhere)) {
+	if requested.isRepeatable && (isNotOwn(err) || errors.Is(err, lock.ErrHeld) || errors.Is(err, lock.ErrUnavailable)) {
 		if found, lookErr := c.findSet(ctx, requested); !isNotOwn(lookErr) {
 			return found, lookErr
 		}
@@ -189,13 +188,14 @@ func (c *call) findSet(ctx context.Context, requested *setAcquisition) ([]*v1alp
 		if err != nil {
 			return nil, err
 		}
-		found[number], err = renewal.Renew(ctx)
-		switch {
-		case isNotOwn(err):
-			return nil, errRepeatedEnded()
-		case err != nil:
+		renewed, err := renewal.Renew(ctx)
+		if isNotOwn(err) { // Those that are renewed may be those of another call of the request, so they are left.
+			err = &locks.LockError{Scope: current.Spec.Scope, Function: current.Spec.Function, Key: current.Spec.Key, Err: lock.ErrUnavailable}
+		}
+		if err != nil {
 			return nil, err
 		}
+		found[number] = renewed
 	}
 	return found, nil
 }
@@ -207,6 +207,7 @@ func (c *call) explainSet(err error) error {
 		return err
 	}
 	c.failed = newLockName(failed.Key, failed.Function)
+	c.acquired = c.failed
 	if isNotOwn(err) {
 		return problems.New(problems.LockEnded, "The lock has ended before all others were acquired: it expired or was broken; none is held now")
 	}
@@ -218,6 +219,7 @@ type shownSet []*claim
 
 // readShownSet reads which locks a request names, and the token of their grants.
 func (c *call) readShownSet(found *mistakes) (shownSet, error) {
+	c.checkFunction(found)
 	names, told := c.namesOfQuery()
 	for _, each := range told {
 		mistake := fieldErrorOf(each)
@@ -263,16 +265,12 @@ func (c *call) ofEach(shown shownSet, do func(ctx context.Context, number int) e
 			return err
 		}
 	}
-	failures := make([]error, len(shown))
-	var calls sync.WaitGroup
-	for number, each := range shown {
-		calls.Go(func() {
-			if err := do(ctx, number); err != nil {
-				failures[number] = c.explain(ctx, each, err)
-			}
-		})
-	}
-	calls.Wait()
+	failures := locks.AtOnce(len(shown), func(number int) error {
+		if err := do(ctx, number); err != nil {
+			return c.explain(ctx, shown[number], err)
+		}
+		return nil
+	})
 	chosen := -1
 	for number, err := range failures {
 		if err != nil && (chosen < 0 || isEnded(failures[chosen]) && !isEnded(err)) {

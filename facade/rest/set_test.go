@@ -15,6 +15,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktest"
@@ -415,6 +416,8 @@ func TestATokenOfASet(t *testing.T) {
 		"missing":             {ofBoth, "", "", http.StatusBadRequest, "lock-token-required"},
 		"without keys":        {acquisitions, set.LockToken, "", http.StatusBadRequest, "invalid-request"},
 		"of a key twice":      {ofBoth + "&key=a", set.LockToken, "", http.StatusBadRequest, "invalid-request"},
+		"of no function":      {ofBoth + "&function=", set.LockToken, "", http.StatusBadRequest, "invalid-request"},
+		"of a wrong function": {ofBoth + "&function=a%0ab", set.LockToken, "", http.StatusBadRequest, "invalid-request"},
 		"of another function": {ofBoth + "&function=f", set.LockToken, "", http.StatusNotFound, "lock-not-found"},
 	} {
 		t.Run(title, func(t *testing.T) {
@@ -471,7 +474,8 @@ func TestMistakesInARequestForSeveralLocks(t *testing.T) {
 		"a number":            {`{"keys":["a",5],"ttl_seconds":60}`, "keys", "must be an array of strings"},
 		"a string":            {`{"keys":"a","ttl_seconds":60}`, "keys", "must be an array of strings"},
 		"keys beyond a path":  {`{"keys":["1` + long[2:] + `","2` + long[2:] + `","3` + long[2:] + `"],"ttl_seconds":60}`, "keys", "must take at most 4096 bytes in the path of the answer"},
-		"another mode":        {`{"keys":["a"],"ttl_seconds":60,"together":"loose"}`, "together", `"strict" is the only value`},
+		"another mode":        {`{"keys":["a"],"ttl_seconds":60,"together":"loose"}`, "together", `must be "strict", or absent`},
+		"an empty mode":       {`{"keys":["a"],"ttl_seconds":60,"together":""}`, "together", `must be "strict", or absent`},
 		"no ttl":              {`{"keys":["a"]}`, "ttl_seconds", ""},
 		"a holder of no kind": {`{"keys":["a"],"ttl_seconds":60,"holder_ref":{"api_version":"v1","name":"p","uid":"u"}}`, "holder_ref.kind", ""},
 		"an unknown member":   {`{"keys":["a"],"ttl_seconds":60,"key":"a"}`, "key", ""},
@@ -558,4 +562,106 @@ type countingHolders struct{ asked int }
 func (h *countingHolders) Check(context.Context, string, rules.ValidReference) error {
 	h.asked++
 	return nil
+}
+
+// A call of the same request that finds the locks while the first one is not answered yet may have told its caller of them.
+func TestASetThatWasFoundBeforeItsAnswerIsLeft(t *testing.T) {
+	const again = "an-idempotency-key"
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		ctx, leave := context.WithCancel(t.Context())
+		answered, endB := f.waitsInOrder(ctx, shortBoth, "User", "bob", "Idempotency-Key", again)
+		f.clock.Step(2 * time.Second)
+		synctest.Wait() // It has renewed a.
+		granted := make(chan struct{})
+		f.locks.SetHooks(locktest.Hooks{After: func(_ context.Context, call locktest.Call) error {
+			if call.Verb == locktest.Acquire {
+				f.locks.SetHooks(locktest.Hooks{})
+				<-granted
+			}
+			return nil
+		}})
+		endB()
+		synctest.Wait()
+		found := f.do(http.MethodPost, acquisitions, `{"keys":["a","b"],"ttl_seconds":6}`, "User", "bob", "Idempotency-Key", again).want(http.StatusCreated).set()
+		f.clock.Step(2 * time.Second)
+		synctest.Wait() // It would renew a again.
+		leave()
+		close(granted)
+		<-answered
+		f.wantLeft("a", "b")
+		f.do(http.MethodPut, ofBoth, ofSixty, "User", "bob", "X-Lock-Token", found.LockToken).want(http.StatusOK)
+	})
+}
+
+// A set of which one lock ends while it is found may have been told to another caller, so what is left of it is told as unknown.
+func TestASetThatEndsWhileItIsFound(t *testing.T) {
+	const again = "an-idempotency-key"
+	f := newFixture(t)
+	f.do(http.MethodPost, acquisitions, both, "Idempotency-Key", again).want(http.StatusCreated)
+	f.locks.SetHooks(locktest.Hooks{Before: func(ctx context.Context, call locktest.Call) error {
+		if call.Verb == locktest.Renew && call.Key == "lock:b" {
+			return f.locks.ForceRelease(ctx, "payments", "lock:b", "r")
+		}
+		return nil
+	}})
+	if problem := f.do(http.MethodPost, acquisitions, both, "Idempotency-Key", again).want(http.StatusServiceUnavailable, "unavailable").problem(); problem.Key != "b" {
+		t.Errorf("got %+v", problem)
+	}
+	f.wantLeft("a")
+}
+
+// All locks are read before the first is renewed: otherwise one that has been released could be followed by the grant of the next.
+func TestASetIsReadBeforeItIsRenewed(t *testing.T) {
+	const again = "an-idempotency-key"
+	f := newFixture(t)
+	f.do(http.MethodPost, acquisitions, both, "Idempotency-Key", again).want(http.StatusCreated)
+	f.locks.Calls()
+	f.do(http.MethodPost, acquisitions, bothWaiting, "Idempotency-Key", again).want(http.StatusCreated)
+	f.inOrder("get a", "get b", "renew a", "renew b")
+}
+
+// Whatever keeps the service from releasing a lock, its caller is told that it may be left.
+func TestALockThatCannotBeGivenBackIsTold(t *testing.T) {
+	f := newFixture(t)
+	f.holdDirectly("b", "o", "bob", time.Minute)
+	f.locks.SetHooks(locktest.Hooks{Before: locktest.Failing(locktest.Release, &lock.RefusedError{Reason: "no"})})
+	if problem := f.do(http.MethodPost, acquisitions, both).want(http.StatusServiceUnavailable, "unavailable").problem(); problem.Key != "a" {
+		t.Errorf("got %+v", problem)
+	}
+	f.wantLeft("a", "b")
+}
+
+func TestAPanicAtOneOfSeveralLocksIsAnInternalError(t *testing.T) {
+	f := newFixture(t)
+	set := f.do(http.MethodPost, acquisitions, both).want(http.StatusCreated).set()
+	f.locks.SetHooks(locktest.Hooks{Before: func(_ context.Context, call locktest.Call) error {
+		if call.Key == "lock:a" {
+			panic("a defect")
+		}
+		return nil
+	}})
+	f.do(http.MethodDelete, ofBoth, "", "X-Lock-Token", set.LockToken).want(http.StatusInternalServerError, "internal-error")
+	f.wantLeft("a")
+}
+
+// Each lock counts at the rate of the caller.
+func TestRenewalsOfASetArePaidFor(t *testing.T) {
+	allowed := func(keys string, count int) (renewals int) {
+		f := newFixture(t, func(s *testfacade.Settings) {
+			s.Server.Limits, s.Server.Clock = limits.Limits{RatePerCaller: 6}, s.Clock
+		})
+		set := f.do(http.MethodPost, acquisitions, fmt.Sprintf(`{"keys":%s,"ttl_seconds":60}`, keys)).want(http.StatusCreated)
+		f.locks.Calls()
+		for f.do(http.MethodPut, set.header.Get("Location"), ofSixty, "X-Lock-Token", set.set().LockToken).status == http.StatusOK {
+			renewals++
+		}
+		if calls := f.locks.Calls(); len(calls) != renewals*count {
+			t.Errorf("%d renewals of %s made %d calls", renewals, keys, len(calls))
+		}
+		return renewals
+	}
+	if one, three := allowed(`["a"]`, 1), allowed(`["a","b","c"]`, 3); three != one/3 || three == 0 {
+		t.Errorf("a caller may renew one lock %d times, and three %d times", one, three)
+	}
 }

@@ -62,12 +62,15 @@ func TestThoseThatWaitAreListed(t *testing.T) {
 }
 
 func TestARefusalTellsHowManyWait(t *testing.T) {
-	refused := lineOf(t, 3).do(http.MethodPost, report, ofSixty)
-	var problem struct {
-		Waiting *int `json:"waiting"`
-	}
-	if err := json.Unmarshal([]byte(refused.body), &problem); err != nil || refused.status != http.StatusLocked || problem.Waiting == nil || *problem.Waiting != 3 {
-		t.Errorf("%d %s: %v", refused.status, refused.body, err)
+	f := lineOf(t, 3)
+	for path, body := range map[string]string{report: ofSixty, acquisitions: `{"keys":["a","billing:report"],"ttl_seconds":60}`} {
+		refused := f.do(http.MethodPost, path, body)
+		var problem struct {
+			Waiting *int `json:"waiting"`
+		}
+		if err := json.Unmarshal([]byte(refused.body), &problem); err != nil || refused.status != http.StatusLocked || problem.Waiting == nil || *problem.Waiting != 3 {
+			t.Errorf("%d %s: %v", refused.status, refused.body, err)
+		}
 	}
 }
 

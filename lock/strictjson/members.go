@@ -198,13 +198,14 @@ func (m *Members) Texts(name string) []string {
 
 // IsText reports whether a member, which must be that text or absent, is there.
 func (m *Members) IsText(name, text string) bool {
-	switch given := m.Text(name); given {
-	case text:
-		return true
-	case "":
-	default:
-		m.Tell(name, Fault{Detail: strconv.Quote(text) + " is the only value that it can have", Value: m.Raw(name)})
+	raw := m.Raw(name)
+	if raw == nil {
+		return false
 	}
+	if raw[0] == '"' && string(Unquote(raw)) == text {
+		return true
+	}
+	m.Tell(name, Fault{Detail: "must be " + strconv.Quote(text) + ", or absent", Value: raw})
 	return false
 }
 
