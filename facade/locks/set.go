@@ -250,9 +250,11 @@ func (t *setTaker) Take(ctx context.Context, number int, wait time.Duration) (*k
 
 func (t *setTaker) take(ctx context.Context, acquisition *Acquisition) (granted *v1alpha1.Lock, err error) {
 	if t.paid--; t.paid < 0 {
+		began := t.locks.clock.Now()
 		if err := t.caller.Permit.Pay(ctx); err != nil {
 			return nil, err
 		}
+		acquisition.request.Wait = max(0, acquisition.request.Wait-t.locks.clock.Since(began))
 	}
 	if acquisition.request.Wait == 0 || len(t.kept) == 0 {
 		return acquisition.ask(ctx)
