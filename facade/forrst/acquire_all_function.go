@@ -35,6 +35,7 @@ func (c *call) prepareAcquireAll() (Invocation, envelope.Errors) {
 			}
 			for _, verb := range verbs {
 				if err := c.config.Access.Authorize(ctx, &c.Caller, verb, func() v1alpha1.FullKey { return key }); err != nil {
+					c.about = key
 					return nil, err
 				}
 			}

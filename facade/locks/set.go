@@ -115,66 +115,72 @@ func (e *LockError) Unwrap() error { return e.Err }
 // [lock.ErrNotHeld] if a lock has ended before all others were granted, and [lock.ErrUnavailable] if one could not be
 // released and stays for its ttl.
 func (s *Set) Acquire(ctx context.Context, function string) (granted []*v1alpha1.Lock, err error) {
-	all, caller, wait := s.locks[0].locks, s.locks[0].caller, s.locks[0].request.Wait
+	all, caller := s.locks[0].locks, s.locks[0].caller
 	taker := &setTaker{set: s, locks: all, caller: caller, function: function, paid: len(s.locks), came: all.clock.Now()}
+	var grants []*keptGrant
+	var failure error // Whatever else has ended the wait.
 	acquire := func(ctx context.Context) error {
-		// The first write was paid for when the call began. At the end, each lock but the last is read.
-		for range 2 * (len(s.locks) - 1) {
-			if err := caller.Permit.Pay(ctx); err != nil {
-				return err
-			}
-		}
-		limits := together.Limits{IsStrict: s.isStrict}
-		if wait > 0 {
-			limits.Wait = max(0, wait-caller.Permit.Waited())
-		}
-		grants, err := together.Acquire(ctx, all.clock, taker, len(s.locks), limits)
-		for _, grant := range grants {
-			granted = append(granted, grant.lock)
-		}
-		return err
+		grants, failure = taker.acquire(ctx)
+		return failure
 	}
-	if wait > 0 {
+	if s.locks[0].request.Wait > 0 {
 		err = caller.Permit.Wait(ctx, acquire)
 	} else {
 		err = acquire(ctx)
 	}
-	if ctx.Err() != nil {
+	switch {
+	case errors.Is(failure, errMayBeLeft):
+		err = failure
+	case ctx.Err() != nil:
 		if err == nil {
-			s.TakeBack(ctx, function, granted)
+			_ = all.takeBackAll(ctx, function, caller, grants)
 		}
-		granted, err = nil, ctx.Err()
+		err = ctx.Err()
 	}
 	all.count(endOf(err))
-	return granted, err
+	if err != nil {
+		return nil, err
+	}
+	for _, grant := range grants {
+		granted = append(granted, grant.lock)
+	}
+	return granted, nil
 }
 
 // TakeBack ends grants of which the caller is not told; see [Locks.TakeBack].
 func (s *Set) TakeBack(ctx context.Context, function string, granted []*v1alpha1.Lock) {
-	_ = s.locks[0].locks.takeBackAll(ctx, function, s.locks[0].caller, granted)
+	grants := make([]*keptGrant, len(granted))
+	for number, each := range granted {
+		grants[number] = &keptGrant{lock: each, mayBeRenewed: rules.IsRenewed(each)}
+	}
+	_ = s.locks[0].locks.takeBackAll(ctx, function, s.locks[0].caller, grants)
 }
 
-// takeBackAll ends grants of which the caller is not told, all at once. A grant that another call of the same request has
-// renewed since is that one's. The error says that others may be left.
-func (l *Locks) takeBackAll(ctx context.Context, function string, caller *access.Caller, granted []*v1alpha1.Lock) error {
-	return errors.Join(AtOnce(len(granted), func(number int) error {
-		given := granted[number]
-		err := l.releaseAfter(ctx, function, caller, given.Spec.FullKey(), asLastSeen(caller, given))
+// errMayBeLeft says that a grant of which the caller is not told may stay for its ttl.
+var errMayBeLeft = fmt.Errorf("%w: a lock could not be released", lock.ErrUnavailable)
+
+// takeBackAll ends grants of which the caller is not told, all at once. One that another call of the same request has renewed
+// since is that one's: it may have told its caller.
+func (l *Locks) takeBackAll(ctx context.Context, function string, caller *access.Caller, grants []*keptGrant) error {
+	return errors.Join(AtOnce(len(grants), func(number int) error {
+		given := grants[number].lock
+		proof := proofOf(caller, given)
+		if grants[number].mayBeRenewed {
+			proof.ResourceVersion = given.ResourceVersion
+		} else {
+			proof.IsUnrenewed = true
+		}
+		err := l.releaseAfter(ctx, function, caller, given.Spec.FullKey(), proof)
 		if err == nil || isOver(err) {
 			return nil
 		}
-		// Whatever the cause, the caller is told that a lock may be left.
-		return errAt(given, fmt.Errorf("%w: release it: %s", lock.ErrUnavailable, err.Error()))
+		return errAt(given, fmt.Errorf("%w: %s", errMayBeLeft, err.Error())) // Whatever the cause.
 	})...)
 }
 
-// asLastSeen proves a grant as long as no other call of its request has renewed it, which may have told its caller of it.
-func asLastSeen(caller *access.Caller, granted *v1alpha1.Lock) lock.Proof {
+func proofOf(caller *access.Caller, granted *v1alpha1.Lock) lock.Proof {
 	proof := caller.Proof(granted.Spec.Owner)
 	proof.FencingToken, _ = granted.FencingToken()
-	if proof.IsUnrenewed = !rules.IsRenewed(granted); !proof.IsUnrenewed {
-		proof.ResourceVersion = granted.ResourceVersion
-	}
 	return proof
 }
 
@@ -222,10 +228,27 @@ type keptGrant struct {
 	lock *v1alpha1.Lock
 	// due is when to renew it.
 	due time.Time
+	// mayBeRenewed says that it was asked to be renewed: without an answer, its state is not known.
+	mayBeRenewed bool
 }
 
 // renewAfter is the part of the ttl after which a set renews what it keeps: one in so many.
 const renewAfter = 3
+
+// acquire pays for what is sure to be asked for, and acquires the locks. The first write was paid for when the call began; at
+// the end, each lock but the last is read.
+func (t *setTaker) acquire(ctx context.Context) ([]*keptGrant, error) {
+	for range 2 * (len(t.set.locks) - 1) {
+		if err := t.caller.Permit.Pay(ctx); err != nil {
+			return nil, err
+		}
+	}
+	limits := together.Limits{Wait: t.set.locks[0].request.Wait, IsStrict: t.set.isStrict}
+	if limits.Wait > 0 {
+		limits.Wait = max(0, limits.Wait-t.caller.Permit.Waited())
+	}
+	return together.Acquire(ctx, t.locks.clock, t, len(t.set.locks), limits)
+}
 
 func (t *setTaker) dueOf(held *v1alpha1.Lock) time.Time {
 	return t.locks.clock.Now().Add(held.Spec.TTL.Duration / renewAfter)
@@ -243,12 +266,26 @@ func (t *setTaker) Take(ctx context.Context, number int, wait time.Duration) (*k
 		}
 		return nil, err
 	}
-	grant := &keptGrant{granted, t.dueOf(granted)}
+	grant := &keptGrant{lock: granted, due: t.dueOf(granted)}
 	t.kept = append(t.kept, grant)
 	return grant, nil
 }
 
 func (t *setTaker) take(ctx context.Context, acquisition *Acquisition) (granted *v1alpha1.Lock, err error) {
+	outer := ctx
+	if len(t.kept) > 0 {
+		waiting, lose := context.WithCancelCause(ctx)
+		var renewals sync.WaitGroup
+		renewals.Go(func() { lose(recovered(func() error { return t.keep(waiting) })) })
+		defer func() {
+			if err != nil && outer.Err() == nil && waiting.Err() != nil {
+				err = context.Cause(waiting)
+			}
+			lose(nil)
+			renewals.Wait()
+		}()
+		ctx = waiting
+	}
 	if t.paid--; t.paid < 0 {
 		began := t.locks.clock.Now()
 		if err := t.caller.Permit.Pay(ctx); err != nil {
@@ -256,20 +293,7 @@ func (t *setTaker) take(ctx context.Context, acquisition *Acquisition) (granted 
 		}
 		acquisition.request.Wait = max(0, acquisition.request.Wait-t.locks.clock.Since(began))
 	}
-	if acquisition.request.Wait == 0 || len(t.kept) == 0 {
-		return acquisition.ask(ctx)
-	}
-	waiting, lose := context.WithCancelCause(ctx)
-	var renewals sync.WaitGroup
-	renewals.Go(func() { lose(recovered(func() error { return t.keep(waiting) })) })
-	defer func() {
-		if err != nil && ctx.Err() == nil && waiting.Err() != nil {
-			err = context.Cause(waiting)
-		}
-		lose(nil)
-		renewals.Wait()
-	}()
-	return acquisition.ask(waiting)
+	return acquisition.ask(ctx)
 }
 
 // keep renews what the set has until ctx ends, or that fails.
@@ -294,8 +318,11 @@ func (t *setTaker) renew(ctx context.Context, grant *keptGrant) error {
 	if err := t.caller.Permit.Spend(ctx, limits.Upkeep); err != nil {
 		return err
 	}
-	// It is completed if the wait ends meanwhile: what may have been renewed cannot be given back.
-	renewed, err := t.locks.backend.Renew(context.WithoutCancel(ctx), t.caller.Namespace, grant.lock.Spec.FullKey(), asLastSeen(t.caller, grant.lock), 0)
+	proof := proofOf(t.caller, grant.lock)
+	proof.ResourceVersion = grant.lock.ResourceVersion
+	grant.mayBeRenewed = true
+	// It is completed if the wait ends meanwhile, so that its answer is known if there is one.
+	renewed, err := t.locks.backend.Renew(context.WithoutCancel(ctx), t.caller.Namespace, grant.lock.Spec.FullKey(), proof, 0)
 	if errors.Is(err, lock.ErrStale) {
 		return fmt.Errorf("%w: it was changed while others were waited for", lock.ErrUnavailable)
 	}
@@ -322,9 +349,5 @@ func (t *setTaker) Confirm(ctx context.Context, grant *keptGrant) error {
 // GiveBack implements [together.Taker].
 func (t *setTaker) GiveBack(ctx context.Context, grants []*keptGrant) error {
 	t.kept = nil
-	granted := make([]*v1alpha1.Lock, len(grants))
-	for number, grant := range grants {
-		granted[number] = grant.lock
-	}
-	return t.locks.takeBackAll(ctx, t.function, t.caller, granted)
+	return t.locks.takeBackAll(ctx, t.function, t.caller, grants)
 }

@@ -66,6 +66,8 @@ type queue struct {
 	locks  *locks.Locks
 	caller *access.Caller
 	ended  chan error
+	// leave ends the context of the set.
+	leave func()
 }
 
 const forAWhile = 30 * time.Second
@@ -78,8 +80,10 @@ func newQueue(t *testing.T, permit *limits.Permit) *queue {
 	q.take("a")
 	q.take("b")
 	set := setOf(t, q.locks, q.caller, 3*time.Second, forAWhile, "a", "b")
+	ctx, leave := context.WithCancel(t.Context())
+	q.leave = leave
 	go func() {
-		_, err := set.Acquire(t.Context(), "f")
+		_, err := set.Acquire(ctx, "f")
 		q.ended <- err
 	}()
 	synctest.Wait()
@@ -137,19 +141,63 @@ func TestRenewalsOfASetArePaidFor(t *testing.T) {
 
 // Whether a renewal without an answer was stored is not known, so neither is whether the lock can be given back.
 func TestARenewalOfASetWithoutAnAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(t, poorPermit(t, 100))
-		q.SetHooks(locktest.Hooks{After: func(_ context.Context, call locktest.Call) error {
-			if call.Verb == locktest.Renew {
-				return lock.ErrUnavailable
-			}
-			return nil
-		}})
-		time.Sleep(time.Second) //nolint:forbidigo // advances the clock of the bubble
-		if err := <-q.ended; !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrHeld) {
-			t.Errorf("got %v", err)
-		}
-	})
+	for title, after := range map[string]time.Duration{"before the wait is over": 0, "when the wait is over": forAWhile - 1500*time.Millisecond} {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				q := newQueue(t, poorPermit(t, 100))
+				q.SetHooks(locktest.Hooks{After: func(_ context.Context, call locktest.Call) error {
+					if call.Verb == locktest.Renew && time.Since(began) > after {
+						time.Sleep(2 * time.Second) //nolint:forbidigo // advances the clock of the bubble
+						return lock.ErrUnavailable
+					}
+					return nil
+				}})
+				if err := <-q.ended; !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrHeld) {
+					t.Errorf("got %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A lock that could not be released is told also to a caller whose wait the stop of the server has ended.
+func TestWhatASetMayHaveLeftIsToldWhateverHasEndedIt(t *testing.T) {
+	for title, test := range map[string]struct {
+		end func(limiter *limits.Limiter, leave func())
+	}{
+		"the server stops":  {func(limiter *limits.Limiter, _ func()) { limiter.Drain() }},
+		"the caller leaves": {func(_ *limits.Limiter, leave func()) { leave() }},
+	} {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limiter, permit := limitedPermit(t, 100)
+				q := newQueue(t, permit)
+				q.SetHooks(locktest.Hooks{Before: locktest.Failing(locktest.Release, lock.ErrUnavailable)})
+				test.end(limiter, q.leave)
+				if err := <-q.ended; !errors.Is(err, lock.ErrUnavailable) {
+					t.Errorf("got %v", err)
+				}
+			})
+		})
+	}
+}
+
+// limitedPermit is that of a request which has begun, at a rate of so many.
+func limitedPermit(t *testing.T, rate int) (*limits.Limiter, *limits.Permit) {
+	t.Helper()
+	limiter, err := limits.New(limits.Limits{RatePerCaller: rate}, clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	permit, err := limiter.Admit(limits.CallerOf(&http.Request{}, "alice"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := permit.Begin(t.Context(), limits.Work, forAWhile); err != nil {
+		t.Fatal(err)
+	}
+	return limiter, permit
 }
 
 // A lock that another call of the same request has renewed may be known to its caller.
@@ -236,17 +284,7 @@ func TestALaterGrantIsNotConfirmed(t *testing.T) {
 // The stop of the server ends the wait of a set, also if its request has waited for its turn before.
 func TestASetEndsWhenTheServerStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limiter, err := limits.New(limits.Limits{RatePerCaller: 1}, clock.RealClock{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		permit, err := limiter.Admit(limits.CallerOf(&http.Request{}, "alice"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := permit.Begin(t.Context(), limits.Work, forAWhile); err != nil {
-			t.Fatal(err)
-		}
+		limiter, permit := limitedPermit(t, 1)
 		q := newQueue(t, permit)
 		time.Sleep(5 * time.Second) //nolint:forbidigo // it has paid for all
 		synctest.Wait()

@@ -149,6 +149,9 @@ func (c *call) Conclude(err error) server.Conclusion {
 			c.undo = nil
 		}
 		c.problem = c.problemOf(err)
+		if c.problem.Right != nil && c.operation.isOfSet && c.failed.key == "" {
+			c.failed = c.firstOfSet()
+		}
 		if c.failed.key != "" {
 			c.problem.Key, c.problem.Detail = c.failed.key, c.failed.key+": "+c.problem.Detail
 		}

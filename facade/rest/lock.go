@@ -97,7 +97,10 @@ func (c *call) checkFunction(found *mistakes) {
 // namespace. What is wrong with the request is left to the operation, which reads the same.
 func (c *call) requestedLock() v1alpha1.FullKey {
 	if c.operation.isOfSet {
-		return c.firstOfSet()
+		if first := c.firstOfSet(); first.key != "" {
+			return first.fullKey()
+		}
+		return ""
 	}
 	key := c.Request.PathValue(keyPart)
 	if key == "" {

@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 
@@ -56,8 +57,8 @@ func (c *call) readSet(body *strictjson.Members, request lock.Request, found *mi
 	addInvalid(found, err)
 }
 
-// firstOfSet returns the first lock that a request for several is about, or "" if it names none that can be.
-func (c *call) firstOfSet() v1alpha1.FullKey {
+// firstOfSet returns the first lock that a request for several is about, or none if it names none that can be.
+func (c *call) firstOfSet() lockName {
 	var names []lockName
 	if c.operation == acquireSet {
 		if c.requestedSet != nil {
@@ -67,9 +68,9 @@ func (c *call) firstOfSet() v1alpha1.FullKey {
 		names, _ = c.namesOfQuery()
 	}
 	if len(names) == 0 {
-		return ""
+		return lockName{}
 	}
-	return names[0].fullKey()
+	return names[0]
 }
 
 // namesOfQuery returns the locks that the query names, in the order of their full keys.
@@ -88,6 +89,7 @@ func (c *call) namesOfQuery() ([]lockName, field.ErrorList) {
 func (c *call) authorizeSet(verb string, names []lockName) error {
 	for _, name := range names {
 		if err := c.config.Access.Authorize(c.Request.Context(), &c.Caller, verb, name.fullKey); err != nil {
+			c.failed = name
 			return err
 		}
 	}
@@ -154,8 +156,12 @@ func (c *call) acquireOrFindSet(requested *setAcquisition) ([]*v1alpha1.Lock, er
 		return granted, nil
 	}
 	if requested.isRepeatable && (isNotOwn(err) || errors.Is(err, lock.ErrHeld) || errors.Is(err, lock.ErrUnavailable)) {
-		if found, lookErr := c.findSet(ctx, requested); !isNotOwn(lookErr) {
-			return found, lookErr
+		found, lookErr := c.findSet(ctx, requested)
+		switch {
+		case lookErr == nil:
+			return found, nil
+		case !isNotOwn(lookErr) && !errors.Is(err, lock.ErrUnavailable): // After that, a lock may be left, which must be told.
+			return nil, lookErr
 		}
 	}
 	return nil, err
@@ -189,11 +195,9 @@ func (c *call) findSet(ctx context.Context, requested *setAcquisition) ([]*v1alp
 			return nil, err
 		}
 		renewed, err := renewal.Renew(ctx)
-		if isNotOwn(err) { // Those that are renewed may be those of another call of the request, so they are left.
-			err = &locks.LockError{Scope: current.Spec.Scope, Function: current.Spec.Function, Key: current.Spec.Key, Err: lock.ErrUnavailable}
-		}
-		if err != nil {
-			return nil, err
+		if err != nil { // Those that are renewed may be those of another call of the request, so they are left.
+			err = fmt.Errorf("%w: renew what was found: %s", lock.ErrUnavailable, err.Error())
+			return nil, &locks.LockError{Scope: current.Spec.Scope, Function: current.Spec.Function, Key: current.Spec.Key, Err: err}
 		}
 		found[number] = renewed
 	}
@@ -254,11 +258,8 @@ func (c *call) readShownSet(found *mistakes) (shownSet, error) {
 // whose grant has not ended, if there is one: the others need nothing more.
 func (c *call) ofEach(shown shownSet, do func(ctx context.Context, number int) error) error {
 	ctx := c.Request.Context()
-	for number, each := range shown {
-		if number == 0 { // The call has begun with it.
-			continue
-		}
-		if err := c.config.Access.Authorize(ctx, &c.Caller, access.VerbCreate, each.name.fullKey); err != nil {
+	for _, each := range shown[1:] { // The call has begun with the first one.
+		if err := c.authorizeSet(access.VerbCreate, []lockName{each.name}); err != nil {
 			return err
 		}
 		if err := c.Caller.Permit.Pay(ctx); err != nil {

@@ -507,10 +507,16 @@ func TestRightsToSeveralLocks(t *testing.T) {
 	f.do(http.MethodPut, ofBoth, ofSixty, "X-Lock-Token", set.LockToken).want(http.StatusOK)
 	f.do(http.MethodDelete, ofBoth, "", "X-Lock-Token", set.LockToken).want(http.StatusNoContent)
 	f.locks.Calls()
-	f.do(http.MethodPost, acquisitions, `{"keys":["a","b","c"],"ttl_seconds":60}`).want(http.StatusForbidden, "forbidden")
-	f.do(http.MethodPost, acquisitions, `{"keys":["0","a"],"ttl_seconds":60}`).want(http.StatusForbidden, "forbidden")
-	f.do(http.MethodPut, ofBoth+"&key=c", ofSixty, "X-Lock-Token", set.LockToken).want(http.StatusForbidden, "forbidden")
-	f.do(http.MethodDelete, ofBoth+"&key=c", "", "X-Lock-Token", set.LockToken).want(http.StatusForbidden, "forbidden")
+	for key, refused := range map[string]answer{
+		"c": f.do(http.MethodPost, acquisitions, `{"keys":["a","b","c"],"ttl_seconds":60}`),
+		"0": f.do(http.MethodPost, acquisitions, `{"keys":["0","a"],"ttl_seconds":60}`),
+		"d": f.do(http.MethodPut, ofBoth+"&key=d", ofSixty, "X-Lock-Token", set.LockToken),
+		"1": f.do(http.MethodDelete, ofBoth+"&key=1", "", "X-Lock-Token", set.LockToken),
+	} {
+		if problem := refused.want(http.StatusForbidden, "forbidden").problem(); problem.Key != key {
+			t.Errorf("got %+v, want one about %s", problem, key)
+		}
+	}
 	refused := f.do(http.MethodPost, acquisitions, `{"keys":["a","b"],"ttl_seconds":60,"priority":1}`, "User", "carol").want(http.StatusForbidden, "forbidden")
 	if right := refused.problem().Right; right == nil || right.Verb != "prioritize" {
 		t.Errorf("got %s", refused.body)

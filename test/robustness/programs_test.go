@@ -1,6 +1,7 @@
 package robustness_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -227,78 +228,83 @@ func (p *program) sessionOfSet(ctx context.Context) {
 	_ = got.Release(ctx) // Their ttls end them otherwise.
 }
 
-// sessionOverREST is a session with two or three locks at once that renews nothing: it believes in them for as long as their
-// ttl, from its request on.
+// sessionOverREST is a session with two or three locks at once. The program renews them once, and believes in them from that
+// answer on, for as long as their ttl from the request for it on.
 func (p *program) sessionOverREST(ctx context.Context) {
 	keys, name := p.drawKeys(), strings.Replace(p.name, "façade", "REST", 1)
 	ttl := between(p.random, minHeldTTL, maxHeldTTL).Truncate(time.Millisecond)
-	body, err := json.Marshal(map[string]any{
-		"keys": keys, "ttl_seconds": ttl.Seconds(), "wait_seconds": between(p.random, 0, 2*maxHeldTTL).Truncate(time.Millisecond).Seconds(),
-	})
-	if err != nil {
-		panic(err)
+	wait := between(p.random, 0, 2*maxHeldTTL).Truncate(time.Millisecond)
+	asks := map[string]any{"keys": keys, "ttl_seconds": ttl.Seconds(), "wait_seconds": wait.Seconds()}
+	if p.random.IntN(2) == 0 {
+		asks["together"] = "strict"
 	}
-	locksPath := "http://" + p.facade + wire.SetPath(clientNamespace, keys, "")
-	acquire, cancel := context.WithTimeout(ctx, 2*maxHeldTTL+patience)
-	defer cancel()
+	path := wire.SetPath(clientNamespace, keys, "")
 	asked := p.history.now()
-	status, answer, err := p.send(acquire, http.MethodPost, strings.Split(locksPath, "?")[0], string(body), "")
 	var set wire.Set
-	var token locktoken.SetToken
-	if err == nil && status == http.StatusCreated {
-		fullKeys := make([]v1alpha1.FullKey, len(keys))
-		for index, key := range keys {
-			fullKeys[index] = v1alpha1.FullKeyOf(key)
-		}
-		err = json.Unmarshal(answer, &set)
-		var isOfLocks bool
-		if token, isOfLocks = locktoken.ParseSet(set.LockToken, clientNamespace, fullKeys); !isOfLocks {
-			err = fmt.Errorf("no token of %s: %s", keys, answer)
-		}
-	} else if err == nil {
-		err = fmt.Errorf("HTTP %d: %s", status, answer)
-	}
-	if err != nil {
+	status, err := p.send(ctx, http.MethodPost, strings.Split(path, "?")[0], asks, "", wait, &set)
+	if status != http.StatusCreated {
 		isRefused := slices.Contains([]int{0, http.StatusLocked, http.StatusGone, http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable}, status)
 		p.history.addBelief(belief{program: name, key: strings.Join(keys, ", "), err: err, isUnexpected: !isRefused, span: span{asked, p.history.now()}})
+		return
+	}
+	defer func() { _, _ = p.send(ctx, http.MethodDelete, path, nil, set.LockToken, 0, nil) }() // Their ttls end them otherwise.
+	asked = p.history.now()
+	if status, _ = p.send(ctx, http.MethodPut, path, map[string]any{"ttl_seconds": ttl.Seconds()}, set.LockToken, 0, nil); status != http.StatusOK {
 		return
 	}
 	from := p.history.now()
 	pause(ctx, between(p.random, 0, ttl))
 	to := min(p.history.now(), asked+ttl)
 	if from > to {
-		return // It has been told too late.
+		return // It was told too late.
 	}
+	fullKeys := make([]v1alpha1.FullKey, len(keys))
+	for index, key := range keys {
+		fullKeys[index] = v1alpha1.FullKeyOf(key)
+	}
+	token, isOfLocks := locktoken.ParseSet(set.LockToken, clientNamespace, fullKeys)
 	for _, held := range set.Locks {
 		p.history.addBelief(belief{
-			program: name, key: held.Key, owner: rules.HashedOwner(token.Secret[:], token.Secret.IsDerived()),
+			program: name, key: held.Key, owner: rules.HashedOwner(token.Secret[:], token.Secret.IsDerived()), isUnexpected: !isOfLocks,
 			token: *held.FencingToken, setToken: set.FencingToken, span: span{from, to}, told: to,
 		})
 	}
-	release, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	_, _, _ = p.send(release, http.MethodDelete, locksPath, "", set.LockToken) // Their ttls end them otherwise.
 }
 
-// send sends a request to the façade. Without an answer the status is zero.
-func (p *program) send(ctx context.Context, method, path, body, token string) (status int, answer []byte, err error) {
-	request, err := http.NewRequestWithContext(ctx, method, path, strings.NewReader(body))
-	if err != nil {
-		return 0, nil, err
+// send sends a request to the façade, which may wait for a lock, and decodes the answer. Without one the status is zero.
+func (p *program) send(ctx context.Context, method, path string, asks map[string]any, token string, wait time.Duration, into any) (status int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, wait+patience)
+	defer cancel()
+	var body []byte
+	if asks != nil {
+		if body, err = json.Marshal(asks); err != nil {
+			return 0, err
+		}
 	}
-	request.Header.Set(locktoken.Header, token)
-	if token == "" {
-		request.Header = http.Header{"Content-Type": {"application/json"}}
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+p.facade+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if token != "" {
+		request.Header.Set(locktoken.Header, token)
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return 0, nil, err
+		return 0, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	if answer, err = io.ReadAll(response.Body); err != nil {
-		return 0, nil, err
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err
 	}
-	return response.StatusCode, answer, nil
+	if response.StatusCode >= http.StatusMultipleChoices {
+		return response.StatusCode, fmt.Errorf("HTTP %d: %s", response.StatusCode, text)
+	}
+	if into != nil {
+		err = json.Unmarshal(text, into)
+	}
+	return response.StatusCode, err
 }
 
 // drawKeys draws two or three keys, and returns them in their order.

@@ -30,16 +30,6 @@ type AcquireArguments struct {
 	ReleaseDelay *envelope.Duration `json:"release_delay,omitempty"`
 }
 
-// AcquireAllArguments are the arguments of [AcquireAll].
-type AcquireAllArguments struct {
-	// Keys are the keys without scope and prefix, in any order: at least one, at most 16, and each once. Required.
-	Keys []string `json:"keys"`
-	// Together is "strict" if no lock is to be kept while the call waits for another. Optional.
-	Together string `json:"together,omitempty"`
-	// AcquireArguments hold for each of the locks. Key is left out.
-	AcquireArguments
-}
-
 // RenewArguments are the arguments of [Renew].
 type RenewArguments struct {
 	// Key is the full key. Required.

@@ -4,7 +4,7 @@ package wire
 const (
 	// Acquire takes [AcquireArguments] and returns [Acquired].
 	Acquire = extendedFunction + "acquire"
-	// AcquireAll takes [AcquireAllArguments] and returns [AcquiredAll].
+	// AcquireAll takes [AcquireArguments] with keys in place of the key, and returns [AcquiredAll].
 	AcquireAll = extendedFunction + "acquire-all"
 	// Renew takes [RenewArguments] and returns [Renewed].
 	Renew = extendedFunction + "renew"

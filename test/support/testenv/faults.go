@@ -67,7 +67,7 @@ func Pause(pid int) error {
 		select {
 		case <-look.C:
 		case <-deadline:
-			return fmt.Errorf("process %d did not pause within %s", pid, stopTimeout)
+			return errors.Join(fmt.Errorf("process %d did not pause within %s", pid, stopTimeout), syscall.Kill(pid, syscall.SIGCONT))
 		}
 	}
 	return nil
