@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock"
@@ -107,14 +108,8 @@ func (c *call) renew() (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, err := found.ReadBody(c.body)
+	ttl, err := c.readRenewal(&found)
 	if err != nil {
-		return nil, err
-	}
-	ttl := body.RequiredSeconds("ttl_seconds", rules.MinTTL, c.config.Locks.MaxTTL())
-	body.RefuseOthers()
-	c.query.refuseOthers(&found)
-	if err := found.Problem(); err != nil {
 		return nil, err
 	}
 	if err := c.limitToVersion(shown); err != nil {
@@ -131,6 +126,18 @@ func (c *call) renew() (*answer, error) {
 	}
 	c.granted = renewed
 	return &answer{status: http.StatusOK, body: describe(renewed), etag: entityTag(renewed)}, nil
+}
+
+// readRenewal reads the rest of a request to renew. The error has all that was found.
+func (c *call) readRenewal(found *mistakes) (ttl time.Duration, err error) {
+	body, err := found.ReadBody(c.body)
+	if err != nil {
+		return 0, err
+	}
+	ttl = body.RequiredSeconds("ttl_seconds", rules.MinTTL, c.config.Locks.MaxTTL())
+	body.RefuseOthers()
+	c.query.refuseOthers(found)
+	return ttl, found.Problem()
 }
 
 // release answers DELETE.

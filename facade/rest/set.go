@@ -298,13 +298,8 @@ func (c *call) renewSet() (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, err := found.ReadBody(c.body)
+	ttl, err := c.readRenewal(&found)
 	if err != nil {
-		return nil, err
-	}
-	ttl := body.RequiredSeconds("ttl_seconds", rules.MinTTL, c.config.Locks.MaxTTL())
-	body.RefuseOthers()
-	if err := found.Problem(); err != nil {
 		return nil, err
 	}
 	renewed := make([]*v1alpha1.Lock, len(shown))
