@@ -23,8 +23,10 @@ import (
 
 // Set is a request for several locks that has been validated: for all of them, or none.
 type Set struct {
-	// locks are in the order of their full keys.
-	locks    []Acquisition
+	// first is the acquisition of the first lock, which those of the others are like.
+	first Acquisition
+	// keys are in the order of the full keys.
+	keys     []string
 	isStrict bool
 }
 
@@ -53,10 +55,10 @@ func prepareSet(request lock.Request, keys []string, isStrict bool, prepare func
 				break
 			}
 		}
-		if number > 0 { // One look for the object that the caller names is enough.
-			prepared.named = nil
+		if number == 0 {
+			set.first = prepared
 		}
-		set.locks = append(set.locks, prepared)
+		set.keys = append(set.keys, acquisition.Key)
 	}
 	if len(problems) > 0 {
 		return nil, &lock.InvalidError{Problems: problems}
@@ -72,20 +74,36 @@ func withoutKey(problems field.ErrorList) field.ErrorList {
 	})
 }
 
-// FullKeys are the full keys of the locks, in their order, which is that of the grants.
+// acquisition is that of one of the locks. One look for the object that the caller names is enough for all.
+func (s *Set) acquisition(number int) Acquisition {
+	acquisition := s.first
+	if number > 0 {
+		acquisition.request.Key, acquisition.named = s.keys[number], nil
+	}
+	return acquisition
+}
+
+// Keys are the keys of the locks, in the order of their full keys, which is that of the grants.
+func (s *Set) Keys() []string { return s.keys }
+
+// FullKeys are the full keys of the locks, in their order.
 func (s *Set) FullKeys() []v1alpha1.FullKey {
-	keys := make([]v1alpha1.FullKey, len(s.locks))
-	for number := range s.locks {
-		keys[number] = s.locks[number].FullKey()
+	keys := make([]v1alpha1.FullKey, len(s.keys))
+	for number := range s.keys {
+		acquisition := s.acquisition(number)
+		keys[number] = acquisition.FullKey()
 	}
 	return keys
 }
 
 // TTL is how long the requested locks live. Zero means the default.
-func (s *Set) TTL() time.Duration { return s.locks[0].TTL() }
+func (s *Set) TTL() time.Duration { return s.first.TTL() }
 
 // Priority is that of the request, see [Acquisition.Priority].
-func (s *Set) Priority() int32 { return s.locks[0].Priority() }
+func (s *Set) Priority() int32 { return s.first.Priority() }
+
+// Function is what the keys belong to, or empty.
+func (s *Set) Function() string { return s.first.request.Function }
 
 // LockError says at which lock of a set a request has failed.
 type LockError struct {
@@ -115,15 +133,15 @@ func (e *LockError) Unwrap() error { return e.Err }
 // [lock.ErrNotHeld] if a lock has ended before all others were granted, and [lock.ErrUnavailable] if one could not be
 // released and stays for its ttl.
 func (s *Set) Acquire(ctx context.Context, function string) (granted []*v1alpha1.Lock, err error) {
-	all, caller := s.locks[0].locks, s.locks[0].caller
-	taker := &setTaker{set: s, locks: all, caller: caller, function: function, paid: len(s.locks), came: all.clock.Now()}
+	all, caller := s.first.locks, s.first.caller
+	taker := &setTaker{set: s, locks: all, caller: caller, function: function, paid: len(s.keys), came: all.clock.Now()}
 	var grants []*keptGrant
 	var failure error // Whatever else has ended the wait.
 	acquire := func(ctx context.Context) error {
 		grants, failure = taker.acquire(ctx)
 		return failure
 	}
-	if s.locks[0].request.Wait > 0 {
+	if s.first.request.Wait > 0 {
 		err = caller.Permit.Wait(ctx, acquire)
 	} else {
 		err = acquire(ctx)
@@ -153,7 +171,7 @@ func (s *Set) TakeBack(ctx context.Context, function string, granted []*v1alpha1
 	for number, each := range granted {
 		grants[number] = &keptGrant{lock: each, mayBeRenewed: rules.IsRenewed(each)}
 	}
-	_ = s.locks[0].locks.takeBackAll(ctx, function, s.locks[0].caller, grants)
+	_ = s.first.locks.takeBackAll(ctx, function, s.first.caller, grants)
 }
 
 // errMayBeLeft says that a grant of which the caller is not told may stay for its ttl.
@@ -238,16 +256,16 @@ const renewAfter = 3
 // acquire pays for what is sure to be asked for, and acquires the locks. The first write was paid for when the call began; at
 // the end, each lock but the last is read.
 func (t *setTaker) acquire(ctx context.Context) ([]*keptGrant, error) {
-	for range 2 * (len(t.set.locks) - 1) {
+	for range 2 * (len(t.set.keys) - 1) {
 		if err := t.caller.Permit.Pay(ctx); err != nil {
 			return nil, err
 		}
 	}
-	limits := together.Limits{Wait: t.set.locks[0].request.Wait, IsStrict: t.set.isStrict}
+	limits := together.Limits{Wait: t.set.first.request.Wait, IsStrict: t.set.isStrict}
 	if limits.Wait > 0 {
 		limits.Wait = max(0, limits.Wait-t.caller.Permit.Waited())
 	}
-	return together.Acquire(ctx, t.locks.clock, t, len(t.set.locks), limits)
+	return together.Acquire(ctx, t.locks.clock, t, len(t.set.keys), limits)
 }
 
 func (t *setTaker) dueOf(held *v1alpha1.Lock) time.Time {
@@ -256,7 +274,7 @@ func (t *setTaker) dueOf(held *v1alpha1.Lock) time.Time {
 
 // Take implements [together.Taker].
 func (t *setTaker) Take(ctx context.Context, number int, wait time.Duration) (*keptGrant, error) {
-	acquisition := t.set.locks[number]
+	acquisition := t.set.acquisition(number)
 	// The set has the place of its arrival in each queue.
 	acquisition.request.Wait, acquisition.request.Since = wait, t.came
 	granted, err := t.take(ctx, &acquisition)

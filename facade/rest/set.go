@@ -27,8 +27,8 @@ const maxSetPath = 4 << 10
 // setAcquisition is a checked request for several locks.
 type setAcquisition struct {
 	*locks.Set
-	names  []lockName
-	path   string
+	// first is the first lock. It is known also if there are mistakes.
+	first  lockName
 	secret locktoken.Secret
 	waits  bool
 	// isRepeatable says that the caller has sent an Idempotency-Key.
@@ -41,13 +41,14 @@ func (c *call) readSet(body *strictjson.Members, request lock.Request, found *mi
 	idempotencyKey := c.readRest(body, found)
 	requested := &setAcquisition{waits: request.Wait > 0, isRepeatable: idempotencyKey != ""}
 	ordered, told := together.Order(request.Acquisition, keys)
+	if len(ordered) > 0 {
+		requested.first = newLockName(ordered[0].Key, ordered[0].Function)
+	}
 	var sorted, fullKeys []string
 	for _, each := range ordered {
-		requested.names = append(requested.names, newLockName(each.Key, each.Function))
 		sorted, fullKeys = append(sorted, each.Key), append(fullKeys, string(each.FullKey()))
 	}
-	requested.path = wire.SetPath(c.Caller.Namespace, sorted, request.Function)
-	if len(told) == 0 && len(requested.path) > maxSetPath {
+	if len(told) == 0 && len(wire.SetPath(c.Caller.Namespace, sorted, request.Function)) > maxSetPath {
 		body.Fail("keys", "must take at most "+strconv.Itoa(maxSetPath)+" bytes in the path of the answer")
 	}
 	requested.secret = c.secretOf(request, idempotencyKey, fullKeys...)
@@ -59,18 +60,26 @@ func (c *call) readSet(body *strictjson.Members, request lock.Request, found *mi
 
 // firstOfSet returns the first lock that a request for several is about, or none if it names none that can be.
 func (c *call) firstOfSet() lockName {
-	var names []lockName
 	if c.operation == acquireSet {
-		if c.requestedSet != nil {
-			names = c.requestedSet.names
+		if c.requestedSet == nil { // The body could not be read.
+			return lockName{}
 		}
-	} else {
-		names, _ = c.namesOfQuery()
+		return c.requestedSet.first
 	}
+	names, _ := c.namesOfQuery()
 	if len(names) == 0 {
 		return lockName{}
 	}
 	return names[0]
+}
+
+// names are the locks of the set, in their order.
+func (s *setAcquisition) names() []lockName {
+	names := make([]lockName, len(s.Keys()))
+	for number, key := range s.Keys() {
+		names[number] = newLockName(key, s.Function())
+	}
+	return names
 }
 
 // namesOfQuery returns the locks that the query names, in the order of their full keys.
@@ -99,11 +108,11 @@ func (c *call) authorizeSet(verb string, names []lockName) error {
 // acquireSet answers POST.
 func (c *call) acquireSet() (*answer, error) {
 	requested := c.requestedSet
-	if err := c.authorizeSet(access.VerbCreate, requested.names[1:]); err != nil {
+	if err := c.authorizeSet(access.VerbCreate, requested.names()[1:]); err != nil {
 		return nil, err
 	}
 	if requested.Priority() > 0 {
-		if err := c.authorizeSet(access.VerbPrioritize, requested.names); err != nil {
+		if err := c.authorizeSet(access.VerbPrioritize, requested.names()); err != nil {
 			return nil, err
 		}
 	}
@@ -121,7 +130,7 @@ func (c *call) acquireSet() (*answer, error) {
 	}
 	described := c.describeSet(granted)
 	described.LockToken = token.Text(c.Caller.Namespace, requested.FullKeys())
-	return &answer{status: http.StatusCreated, body: described, location: requested.path}, nil
+	return &answer{status: http.StatusCreated, body: described, location: wire.SetPath(c.Caller.Namespace, requested.Keys(), requested.Function())}, nil
 }
 
 // describeSet returns locks as the caller is told them.
@@ -170,12 +179,13 @@ func (c *call) acquireOrFindSet(requested *setAcquisition) ([]*v1alpha1.Lock, er
 // findSet returns the locks, renewed, if all are held by the secret of the request; see [call.findOwn]. All are read
 // before the first is renewed: so each grant stands when the last one has been made.
 func (c *call) findSet(ctx context.Context, requested *setAcquisition) ([]*v1alpha1.Lock, error) {
-	found := make([]*v1alpha1.Lock, len(requested.names))
-	for number, name := range requested.names {
+	keys := requested.FullKeys()
+	found := make([]*v1alpha1.Lock, len(keys))
+	for number, key := range keys {
 		if err := c.Caller.Permit.Pay(ctx); err != nil { // The look is a read of its own.
 			return nil, err
 		}
-		current, err := c.config.Locks.GetWithOwner(ctx, &c.Caller, name.fullKey())
+		current, err := c.config.Locks.GetWithOwner(ctx, &c.Caller, key)
 		switch {
 		case err != nil:
 			return nil, err
@@ -190,7 +200,7 @@ func (c *call) findSet(ctx context.Context, requested *setAcquisition) ([]*v1alp
 			return nil, lock.ErrOwnerMismatch // It is being deleted.
 		}
 		claim := locks.TokenClaim(locktoken.Token{Secret: requested.secret, FencingToken: fencing})
-		renewal, err := c.config.Locks.PrepareRenew(&c.Caller, requested.names[number].fullKey(), claim, requested.TTL())
+		renewal, err := c.config.Locks.PrepareRenew(&c.Caller, keys[number], claim, requested.TTL())
 		if err != nil {
 			return nil, err
 		}
