@@ -638,6 +638,20 @@ func TestALockThatCannotBeGivenBackIsTold(t *testing.T) {
 	f.wantLeft("a", "b")
 }
 
+// So it is if the look for the grants of another call of the request fails after that.
+func TestALockThatCannotBeGivenBackIsToldWhateverIsFoundThen(t *testing.T) {
+	f := newFixture(t)
+	f.holdDirectly("b", "o", "bob", time.Minute)
+	f.locks.SetHooks(locktest.Hooks{Before: func(_ context.Context, call locktest.Call) error {
+		if call.Verb == locktest.Release || call.Verb == locktest.Get {
+			return &lock.RefusedError{Reason: "no"}
+		}
+		return nil
+	}})
+	f.do(http.MethodPost, acquisitions, both, "Idempotency-Key", "an-idempotency-key").want(http.StatusServiceUnavailable, "unavailable")
+	f.wantLeft("a", "b")
+}
+
 func TestAPanicAtOneOfSeveralLocksIsAnInternalError(t *testing.T) {
 	f := newFixture(t)
 	set := f.do(http.MethodPost, acquisitions, both).want(http.StatusCreated).set()
