@@ -200,6 +200,26 @@ func limitedPermit(t *testing.T, rate int) (*limits.Limiter, *limits.Permit) {
 	return limiter, permit
 }
 
+// A renewal is completed if the caller leaves meanwhile, so that the lock can be given back.
+func TestACallerThatLeavesDuringARenewalHoldsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, poorPermit(t, 100))
+		q.SetHooks(locktest.Hooks{After: func(ctx context.Context, call locktest.Call) error {
+			if call.Verb == locktest.Renew {
+				q.leave()
+				return ctx.Err()
+			}
+			return nil
+		}})
+		if err := <-q.ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		if held := q.held(); held["a"] != "" {
+			t.Errorf("held %v", held)
+		}
+	})
+}
+
 // A lock that another call of the same request has renewed may be known to its caller.
 func TestASetLeavesWhatAnotherCallHasRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -3,6 +3,7 @@ package server_test
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -58,6 +59,24 @@ func TestRefusalsAreOnRecord(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A refusal of several locks is about the one for which the caller lacks the right, not about the first.
+func TestARefusalOfSeveralLocksNamesTheOne(t *testing.T) {
+	for door, request := range map[string]*http.Request{
+		"rest": httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/namespaces/payments/acquisitions", strings.NewReader(`{"keys":["a","b"],"ttl_seconds":60}`)),
+		"forrst": httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/forrst/payments",
+			strings.NewReader(forrstCall("urn:k8s:forrst:ext:atomic-lock:fn:acquire-all", `{"keys":["a","b"]}`))),
+	} {
+		d := openDoors(t)
+		d.users.deny, d.users.allow = set("eve create"), set("eve create a")
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Authorization", "Bearer token-of-eve")
+		got := d.send(door, request)
+		if records := d.records.All(); got.status != http.StatusForbidden || len(records) != 1 || records[0].Key != "b" || records[0].Lock != "b" {
+			t.Errorf("%s: status %d, records %+v: %s", door, got.status, records, got.body)
+		}
 	}
 }
 
