@@ -236,6 +236,8 @@ func TestWho(t *testing.T) {
 		{"whose_job_is_gone", "carol@example.com", everything, payments(), []string{"billing:report", "-n", "payments"}},
 		{"whose_job_was_replaced", "carol@example.com", everything, append(payments(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: "nightly", UID: "another"}}), []string{"billing:report", "-n", "payments"}},
 		{"mine", "carol@example.com", everything, payments(), []string{"deploy", "-n", "payments"}},
+		{"held_by_my_connection", "carol@example.com", everything, byConnections(payments()), []string{"deploy", "-n", "payments"}},
+		{"held_by_a_connection", "alice@example.com", everything, byConnections(payments()), []string{"deploy", "-n", "payments"}},
 		{"free", "carol@example.com", everything, payments(), []string{"other key", "-n", "payments"}},
 		{"free_and_no_rights", "carol@example.com", nothing, payments(), []string{"other", "-n", "payments"}},
 		{"expired", "carol@example.com", everything, payments(), []string{"gone", "-n", "payments"}},
@@ -334,6 +336,17 @@ func TestProposesReleaseOnlyWithTheOwnerToken(t *testing.T) {
 }
 
 // A command of kubectl itself needs the flags that lead to the cluster as much as one of kubectl lock; a façade is none of kubectl's.
+
+// byConnections are the objects, of which connections hold the locks.
+func byConnections(objects []client.Object) []client.Object {
+	for _, each := range objects {
+		if held, ok := each.(*v1alpha1.Lock); ok {
+			held.Annotations = map[string]string{v1alpha1.HeldByAnnotation: v1alpha1.HeldByConnection}
+		}
+	}
+	return objects
+}
+
 func TestCommandsOfKubectlHaveTheFlags(t *testing.T) {
 	flags := []string{"--context", "staging", "--as", "carol", "--as-group", "ops", "--cluster", "b", "--user", "it's me"}
 	const want = ` --context staging --cluster b --user 'it'\''s me' --as carol --as-group ops`

@@ -27,3 +27,11 @@ const AcquisitionAnnotation = "forrst.dev/acquisition"
 // belongs to one grant: a new grant never has it, and admission removes it where a holder
 // sets it on its own lock.
 const ForceReleaseReasonAnnotation = "forrst.dev/force-release-reason"
+
+// HeldByAnnotation says how a lock is kept: [HeldByConnection], or by its holder if there is none. It is for people alone,
+// and belongs to one grant.
+const HeldByAnnotation = "forrst.dev/held-by"
+
+// HeldByConnection is the value of [HeldByAnnotation] for a lock that a façade renews as long as a connection of its holder
+// lives.
+const HeldByConnection = "connection"

@@ -162,7 +162,13 @@ func (p *page) free() {
 func (p *page) held() {
 	row := locks.RowOf(p.Lock)
 	state, holder, reason := "held", row.Holder, row.Reason
-	if p.isMine() {
+	isConnected := p.Lock.Annotations[v1alpha1.HeldByAnnotation] == v1alpha1.HeldByConnection
+	switch {
+	case isConnected && p.isMine():
+		state = "held by a connection of yours"
+	case isConnected:
+		state = "held by a connection"
+	case p.isMine():
 		state = "held by you"
 	}
 	if row.Holder != row.Identity {

@@ -33,14 +33,18 @@ type acquisition struct {
 
 // acquire answers POST.
 func (c *call) acquire() (*answer, error) {
-	requested := c.requested
-	if requested.Priority() > 0 {
-		if err := c.config.Access.Authorize(c.Request.Context(), &c.Caller, access.VerbPrioritize, requested.FullKey); err != nil {
+	granted, err := c.acquireRequested()
+	return c.answerGranted(c.requested, granted, err)
+}
+
+// acquireRequested acquires the lock that is asked for, if the caller may have its priority.
+func (c *call) acquireRequested() (*v1alpha1.Lock, error) {
+	if c.requested.Priority() > 0 {
+		if err := c.config.Access.Authorize(c.Request.Context(), &c.Caller, access.VerbPrioritize, c.requested.FullKey); err != nil {
 			return nil, err
 		}
 	}
-	granted, err := c.acquireOrFind(requested)
-	return c.answerGranted(requested, granted, err)
+	return c.acquireOrFind(c.requested)
 }
 
 // answerGranted answers a call that has the lock, unless it has failed.
@@ -168,9 +172,14 @@ func (c *call) readAcquisition() (wait time.Duration, err error) {
 		body.Fail("function", "must not be empty")
 	}
 	name := newLockName(c.Request.PathValue(keyPart), function)
+	leastTTL := rules.MinTTL
+	if c.operation.isStream {
+		leastTTL = locks.MinHoldTTL
+	}
 	request := lock.Request{Acquisition: rules.Acquisition{
-		Scope: name.scope, Function: name.function, Key: name.key,
-		TTL:          body.RequiredSeconds("ttl_seconds", rules.MinTTL, c.config.Locks.MaxTTL()),
+		IsHeldByConnection: c.operation.isStream,
+		Scope:              name.scope, Function: name.function, Key: name.key,
+		TTL:          body.RequiredSeconds("ttl_seconds", leastTTL, c.config.Locks.MaxTTL()),
 		Reason:       body.Text("reason"),
 		HolderRef:    readHolderRef(&body),
 		ReleaseDelay: body.Seconds("release_delay_seconds", 0, v1alpha1.MaxReleaseDelay),
@@ -200,6 +209,7 @@ func (c *call) readSingle(body *strictjson.Members, request lock.Request, found 
 // readRest reads what is left of a request when its members have been read. It returns its Idempotency-Key, or "".
 func (c *call) readRest(body *strictjson.Members, found *mistakes) string {
 	body.RefuseOthers()
+	c.query.checkFlag("hold", found)
 	c.query.refuseOthers(found)
 	c.refuseConditions("must not be given to acquire a lock, which is only granted if it is free; renew it with PUT", found)
 	return c.readIdempotencyKey(found)

@@ -101,7 +101,7 @@ func (c *call) Read() (asked server.Asked, err error) {
 			return asked, err
 		}
 	}
-	if c.operation == acquireLock || c.operation == acquireSet {
+	if c.operation.isAcquisition {
 		asked.Wait, c.mistaken = c.readAcquisition()
 	}
 	return asked, nil

@@ -134,8 +134,13 @@ func (c *call) readRenewal(found *mistakes) (ttl time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	ttl = body.RequiredSeconds("ttl_seconds", rules.MinTTL, c.config.Locks.MaxTTL())
+	leastTTL := rules.MinTTL
+	if c.operation.isStream {
+		leastTTL = locks.MinHoldTTL
+	}
+	ttl = body.RequiredSeconds("ttl_seconds", leastTTL, c.config.Locks.MaxTTL())
 	body.RefuseOthers()
+	c.query.checkFlag("hold", found)
 	c.query.refuseOthers(found)
 	return ttl, found.Problem()
 }

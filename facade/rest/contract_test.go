@@ -190,6 +190,14 @@ func (c *contract) checkEvents(text string) error {
 		}
 		schema := "Lock"
 		switch fields["event"] {
+		case "acquired":
+			if strings.Contains(fields["data"], `"lock_token"`) {
+				schema = "AcquiredLock"
+			}
+		case "lost":
+			schema = "Problem"
+		case "reconnect":
+			schema = "Reconnect"
 		case "":
 			if event != ": alive" {
 				return fmt.Errorf("no event: %s", event)

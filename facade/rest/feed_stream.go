@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -201,7 +202,7 @@ func (s *feedStream) sendPart(more part) error {
 	if more.snapshot == nil && more.text == nil {
 		return nil
 	}
-	s.beginStream()
+	s.beginStream(http.StatusOK)
 	return s.send(func() {
 		if more.snapshot != nil {
 			more.snapshot.write(s.out, problems.FormatTime(s.config.Clock.Now()))

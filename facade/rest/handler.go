@@ -87,6 +87,8 @@ type operation struct {
 	cost limits.Cost
 	// hasBody says that the request has one, which the call finds in its body.
 	hasBody bool
+	// isAcquisition says that it acquires what its body names.
+	isAcquisition bool
 	// isOfSet says that it is about several locks.
 	isOfSet bool
 	// isStream says that the answer is a stream of events.
@@ -97,11 +99,13 @@ type operation struct {
 
 // Operations, by the names of docs/rest.md.
 var (
-	acquireLock  = &operation{name: "acquire", verb: access.VerbCreate, cost: limits.Work, hasBody: true, run: (*call).acquire}
+	acquireLock  = &operation{name: "acquire", verb: access.VerbCreate, cost: limits.Work, hasBody: true, isAcquisition: true, run: (*call).acquire}
+	holdLock     = &operation{name: "hold", verb: access.VerbCreate, cost: limits.Work, hasBody: true, isAcquisition: true, isStream: true, run: (*call).acquireAndHold}
+	holdAgain    = &operation{name: "hold_again", verb: access.VerbCreate, cost: limits.Upkeep, hasBody: true, isStream: true, run: (*call).renewAndHold}
 	renewLock    = &operation{name: "renew", verb: access.VerbCreate, cost: limits.Upkeep, hasBody: true, run: (*call).renew}
 	releaseLock  = &operation{name: "release", verb: access.VerbCreate, cost: limits.Upkeep, run: (*call).release}
 	forceRelease = &operation{name: "force_release", verb: access.VerbForceRelease, cost: limits.Work, run: (*call).forceRelease}
-	acquireSet   = &operation{name: "acquire_all", verb: access.VerbCreate, cost: limits.Work, hasBody: true, isOfSet: true, run: (*call).acquireSet}
+	acquireSet   = &operation{name: "acquire_all", verb: access.VerbCreate, cost: limits.Work, hasBody: true, isAcquisition: true, isOfSet: true, run: (*call).acquireSet}
 	renewSet     = &operation{name: "renew_all", verb: access.VerbCreate, cost: limits.Upkeep, hasBody: true, isOfSet: true, run: (*call).renewSet}
 	releaseSet   = &operation{name: "release_all", verb: access.VerbCreate, cost: limits.Upkeep, isOfSet: true, run: (*call).releaseSet}
 	getLock      = &operation{name: "get", verb: access.VerbGet, cost: limits.Work, run: (*call).get}
@@ -120,8 +124,8 @@ var (
 	lockResource = resource{
 		http.MethodGet:    unlessWatched(getLock),
 		http.MethodHead:   always(getLock),
-		http.MethodPost:   always(acquireLock),
-		http.MethodPut:    always(renewLock),
+		http.MethodPost:   unlessHeld(acquireLock, holdLock),
+		http.MethodPut:    unlessHeld(renewLock, holdAgain),
 		http.MethodDelete: unlessForced,
 	}
 	namespaceResource = resource{
@@ -149,6 +153,16 @@ func unlessWatched(otherwise *operation) func(*call) *operation {
 	return func(c *call) *operation {
 		if c.query.flag("watch") {
 			return watchLocks
+		}
+		return otherwise
+	}
+}
+
+// unlessHeld chooses by whether the connection is to hold the lock.
+func unlessHeld(otherwise, held *operation) func(*call) *operation {
+	return func(c *call) *operation {
+		if c.query.flag("hold") {
+			return held
 		}
 		return otherwise
 	}

@@ -30,7 +30,7 @@ func (c *call) checkAccepted() error {
 	}
 	detail := "The answer has the type " + offered
 	if !c.operation.isStream && accepts(c.Request.Header, wire.EventStream) {
-		detail += "; events need the parameter watch=true"
+		detail += "; events need the parameter watch=true or hold=true"
 	}
 	return problems.New(problems.NotAcceptable, detail)
 }

@@ -22,6 +22,9 @@ func describe(held *v1alpha1.Lock) wire.Lock {
 		TTLSeconds: secondsOf(spec.TTL), ReleaseDelaySeconds: secondsOf(spec.ReleaseDelay),
 		AcquiredAt: formatStamp(spec.AcquireTime), RenewedAt: formatStamp(spec.RenewTime), ExpiresAt: formatStamp(spec.ExpireTime),
 	}
+	if held.Annotations[v1alpha1.HeldByAnnotation] == v1alpha1.HeldByConnection {
+		described.HeldBy = v1alpha1.HeldByConnection
+	}
 	if ref := spec.HolderRef; ref != nil {
 		described.HolderRef = &wire.HolderRef{APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name, UID: string(ref.UID)}
 	}
@@ -106,7 +109,7 @@ func (c *call) requestedLock() v1alpha1.FullKey {
 	if key == "" {
 		return ""
 	}
-	if c.operation != acquireLock {
+	if !c.operation.isAcquisition {
 		return newLockName(key, c.query.text("function")).fullKey()
 	}
 	if c.acquired.key == "" { // The body could not be read.

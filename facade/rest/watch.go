@@ -213,8 +213,8 @@ func (s *eventStream) authorize(ctx context.Context) error {
 
 func (s *eventStream) isWanted(each *v1alpha1.Lock) bool { return lock.HasPrefix(each, s.prefix) }
 
-// beginStream sends the header, if that was not sent yet.
-func (s *eventWriter) beginStream() {
+// beginStream sends the header with the status, if that was not sent yet.
+func (s *eventWriter) beginStream(status int) {
 	if s.hasBegun {
 		return
 	}
@@ -225,12 +225,12 @@ func (s *eventWriter) beginStream() {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("X-Accel-Buffering", "no") // Proxies must not collect events.
 	server.BeginAnswer(s.Writer, s.Request)
-	s.Writer.WriteHeader(http.StatusOK)
+	s.Writer.WriteHeader(status)
 }
 
 // begin sends the header, if that was not sent yet, and what is held.
 func (s *eventStream) begin(version string, told *history) error {
-	s.beginStream()
+	s.beginStream(http.StatusOK)
 	held := slices.SortedFunc(slices.Values(told.byEnd), func(a, b *heldLock) int {
 		return cmp.Or(cmp.Compare(a.Spec.Key, b.Spec.Key), cmp.Compare(a.Spec.Function, b.Spec.Function))
 	})

@@ -99,6 +99,8 @@ type Server struct {
 	requests   *requests
 	metrics    *metrics
 	serving    atomic.Bool
+	// holds counts the connections that hold a lock.
+	holds atomic.Int64
 }
 
 // New returns a server without doors, or an error if options are invalid or the metrics
@@ -141,6 +143,12 @@ func (s *Server) Mount(door Door) { door.Register(s.mux) }
 
 // Limiter counts the calls of all doors.
 func (s *Server) Limiter() *limits.Limiter { return s.limiter }
+
+// BeginHold counts a connection that holds a lock, until end is called.
+func (s *Server) BeginHold() (end func()) {
+	s.holds.Add(1)
+	return func() { s.holds.Add(-1) }
+}
 
 // Tracer makes the spans of the calls of all doors. It may be nil.
 func (s *Server) Tracer() *tracing.Tracer { return s.options.Tracer }

@@ -58,6 +58,9 @@ func dropFormerHolder(next, old *v1alpha1.Lock) {
 	if id, ok := old.Annotations[v1alpha1.AcquisitionAnnotation]; ok && next.Annotations[v1alpha1.AcquisitionAnnotation] == id {
 		delete(next.Annotations, v1alpha1.AcquisitionAnnotation)
 	}
+	if next.Annotations[v1alpha1.HeldByAnnotation] == old.Annotations[v1alpha1.HeldByAnnotation] {
+		delete(next.Annotations, v1alpha1.HeldByAnnotation)
+	}
 }
 
 // endFieldManagement makes the API server drop the record of who sets which field, and keep none until a

@@ -14,8 +14,13 @@ const strippedAnnotation = "forrst.dev/stripped: read the lock before writing it
 // takes ten times its bytes.
 const maxKeptLabels = 32
 
-// keptAnnotations are those that the service reads of locks in its caches.
+// keptAnnotations are those that the service reads, whatever they say.
 var keptAnnotations = []string{v1alpha1.AcquisitionAnnotation, v1alpha1.ForceReleaseReasonAnnotation}
+
+// isKept reports whether the service reads the annotation of locks in its caches.
+func isKept(name, value string) bool {
+	return slices.Contains(keptAnnotations, name) || name == v1alpha1.HeldByAnnotation && value == v1alpha1.HeldByConnection
+}
 
 // Stripped returns the lock as caches keep it: without the API server's record of who sets which
 // field, and without the annotations of users and tools, which the service does not read. It returns
@@ -26,8 +31,8 @@ var keptAnnotations = []string{v1alpha1.AcquisitionAnnotation, v1alpha1.ForceRel
 func Stripped(lock *v1alpha1.Lock) *v1alpha1.Lock {
 	hasManyLabels := len(lock.Labels) > maxKeptLabels
 	hasForeign := hasManyLabels || isManifest(lock)
-	for name := range lock.Annotations {
-		hasForeign = hasForeign || !slices.Contains(keptAnnotations, name)
+	for name, value := range lock.Annotations {
+		hasForeign = hasForeign || !isKept(name, value)
 	}
 	hasForeign = hasForeign && len(lock.Finalizers) == 0
 	if lock.ManagedFields == nil && !hasForeign {
@@ -38,7 +43,7 @@ func Stripped(lock *v1alpha1.Lock) *v1alpha1.Lock {
 	if hasForeign {
 		stripped.Annotations = map[string]string{strippedAnnotation: ""}
 		for name, value := range lock.Annotations {
-			if slices.Contains(keptAnnotations, name) {
+			if isKept(name, value) {
 				stripped.Annotations[name] = value
 			}
 		}

@@ -16,6 +16,7 @@ func TestStrippedKeepsWhatTheServiceReads(t *testing.T) {
 	whole := live(t)
 	whole.Annotations = map[string]string{
 		v1alpha1.AcquisitionAnnotation: "a", v1alpha1.ForceReleaseReasonAnnotation: "b",
+		v1alpha1.HeldByAnnotation: v1alpha1.HeldByConnection,
 	}
 	whole.Labels = map[string]string{"app": "billing"}
 	whole.OwnerReferences = []metav1.OwnerReference{{Name: "owner"}}
@@ -34,6 +35,12 @@ func TestStrippedKeepsWhatTheServiceReads(t *testing.T) {
 	}
 	if again := Stripped(got); cmp.Diff(got, again) != "" || !IsStripped(again) {
 		t.Error("is not the same when repeated")
+	}
+}
+
+func TestStrippedKeepsNoOtherTextOfHowALockIsHeld(t *testing.T) {
+	if got := Stripped(annotated(live(t), v1alpha1.HeldByAnnotation, "a user")); !IsStripped(got) || got.Annotations[v1alpha1.HeldByAnnotation] != "" {
+		t.Errorf("has kept %q; marked: %t", got.Annotations[v1alpha1.HeldByAnnotation], IsStripped(got))
 	}
 }
 

@@ -19,7 +19,10 @@ func Grant(namespace string, request Acquisition, limits Limits, now time.Time) 
 		Spec:       spec,
 	}
 	if request.ID != "" {
-		granted.Annotations = map[string]string{v1alpha1.AcquisitionAnnotation: request.ID}
+		metav1.SetMetaDataAnnotation(&granted.ObjectMeta, v1alpha1.AcquisitionAnnotation, request.ID)
+	}
+	if request.IsHeldByConnection {
+		metav1.SetMetaDataAnnotation(&granted.ObjectMeta, v1alpha1.HeldByAnnotation, v1alpha1.HeldByConnection)
 	}
 	return granted
 }

@@ -50,6 +50,25 @@ func TestGrant(t *testing.T) {
 	}
 }
 
+func TestOnlyAGrantToAConnectionSaysThatOneHoldsTheLock(t *testing.T) {
+	connected := byBob()
+	connected.ID, connected.IsHeldByConnection = "1b4e28ba-2fa1-11d2-883f-0016d3cca427", true
+	held := Grant("default", connected, DefaultLimits(), noon)
+	want := map[string]string{v1alpha1.AcquisitionAnnotation: connected.ID, v1alpha1.HeldByAnnotation: v1alpha1.HeldByConnection}
+	if diff := cmp.Diff(want, held.Annotations); diff != "" {
+		t.Errorf("grant (-want +got):\n%s", diff)
+	}
+	held.ResourceVersion = "41"
+	if next := HandOff(held, byBob(), DefaultLimits(), noon); next.Annotations != nil {
+		t.Errorf("the next holder has %v", next.Annotations)
+	}
+	next := held.DeepCopy()
+	next.Spec.Owner = "token-c"
+	if dropFormerHolder(next, held); next.Annotations[v1alpha1.HeldByAnnotation] != "" {
+		t.Errorf("a manifest that takes the lock over has %v", next.Annotations)
+	}
+}
+
 func TestGrantUsesTheDefaultTTL(t *testing.T) {
 	request := byBob()
 	request.TTL = 0

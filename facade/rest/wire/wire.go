@@ -16,10 +16,12 @@ type Lock struct {
 	LockToken string `json:"lock_token,omitempty"`
 	// FencingToken is the number of the grant: a number, since resourceVersions stay below 2^53 for
 	// centuries. Nil if the lock is about to be deleted and its number is no longer known.
-	FencingToken *int64     `json:"fencing_token,omitempty"`
-	Holder       string     `json:"holder"`
-	Reason       string     `json:"reason,omitempty"`
-	HolderRef    *HolderRef `json:"holder_ref,omitempty"`
+	FencingToken *int64 `json:"fencing_token,omitempty"`
+	Holder       string `json:"holder"`
+	// HeldBy is connection for a lock that the service renews as long as a connection of the holder lives.
+	HeldBy    string     `json:"held_by,omitempty"`
+	Reason    string     `json:"reason,omitempty"`
+	HolderRef *HolderRef `json:"holder_ref,omitempty"`
 	// Guards are the objects that only the holder may write.
 	Guards []Guard `json:"guards,omitempty"`
 	// ReleaseDelaySeconds is how long the lock stays after the object of HolderRef has ended.
@@ -111,6 +113,14 @@ const (
 	EventExpired  = "expired"
 )
 
+// Events of a connection that holds a lock. It begins with [EventAcquired], or with [EventRenewed] if the lock was held before.
+const (
+	// EventLost says why the caller does not hold the lock any more, as a problem document.
+	EventLost = "lost"
+	// EventReconnect says that the service ends the connection, and that the lock stays for its ttl, as [Reconnect].
+	EventReconnect = "reconnect"
+)
+
 // Events of a feed, which begins with [EventSync], too.
 const (
 	// EventPast has grants that ended before the viewer came, as [Past]. There may be several, or none.
@@ -126,6 +136,12 @@ type Snapshot struct {
 	// Now is the time of the service.
 	Now   string `json:"now"`
 	Locks []Lock `json:"locks"`
+}
+
+// Reconnect is what [EventReconnect] has.
+type Reconnect struct {
+	// Detail says what to do.
+	Detail string `json:"detail"`
 }
 
 // Past is grants that have ended, in the order in which that was seen.

@@ -1,0 +1,261 @@
+package locks_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/utils/clock"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/access"
+	"forrst.dev/lock-operator/facade/locks"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/locktest"
+	"forrst.dev/lock-operator/lock/rules"
+)
+
+// disturbed are locks of which every write but a renewal changes the version, and whose renewals fail as told.
+type disturbed struct {
+	*locktest.Backend
+
+	// version is that of the lock if something else has written it; empty if nothing has.
+	version atomic.Value
+	// renew is called before the backend's, if it is set.
+	renew func() error
+	// renewals and reads count the requests.
+	renewals, reads atomic.Int32
+}
+
+func (d *disturbed) written() string {
+	version, _ := d.version.Load().(string)
+	return version
+}
+
+func (d *disturbed) check(proof *lock.Proof) error {
+	if version := d.written(); version != "" && proof.ResourceVersion != version {
+		return lock.ErrStale
+	}
+	proof.ResourceVersion = ""
+	return nil
+}
+
+// Renew implements [lock.Backend].
+func (d *disturbed) Renew(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof, ttl time.Duration) (*v1alpha1.Lock, error) {
+	d.renewals.Add(1)
+	if err := d.check(&proof); err != nil {
+		return nil, err
+	}
+	if d.renew != nil {
+		if err := d.renew(); err != nil {
+			return nil, err
+		}
+	}
+	d.version.Store("")
+	return d.Backend.Renew(ctx, namespace, key, proof, ttl)
+}
+
+// Release implements [lock.Backend].
+func (d *disturbed) Release(ctx context.Context, namespace string, key v1alpha1.FullKey, proof lock.Proof) error {
+	if err := d.check(&proof); err != nil {
+		return err
+	}
+	return d.Backend.Release(ctx, namespace, key, proof)
+}
+
+// Get implements [lock.Backend].
+func (d *disturbed) Get(ctx context.Context, namespace string, key v1alpha1.FullKey) (*v1alpha1.Lock, error) {
+	d.reads.Add(1)
+	held, err := d.Backend.Get(ctx, namespace, key)
+	if version := d.written(); err == nil && version != "" {
+		held.ResourceVersion = version
+	}
+	return held, err
+}
+
+// client is a connection that counts what it is told.
+type client struct{ renewed, alive atomic.Int32 }
+
+// Renewed implements [locks.Connection].
+func (c *client) Renewed(*v1alpha1.Lock) error {
+	c.renewed.Add(1)
+	return nil
+}
+
+// Alive implements [locks.Connection].
+func (c *client) Alive() error {
+	c.alive.Add(1)
+	return nil
+}
+
+// holding is a hold that runs.
+type holding struct {
+	*locks.Hold
+	client
+
+	t       *testing.T
+	backend *disturbed
+	end     context.CancelFunc
+	ended   chan error
+}
+
+const heldKey = v1alpha1.FullKey("lock:report")
+
+// beginHold holds a lock of a ttl of a minute, in a bubble.
+func beginHold(t *testing.T, renew func() error) *holding {
+	t.Helper()
+	h := &holding{t: t, backend: &disturbed{Backend: locktest.New(), renew: renew}, ended: make(chan error, 1)}
+	all, err := locks.New(locks.Options{Backend: h.backend, Limits: rules.DefaultLimits()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := time.Now()
+	granted, err := h.backend.Acquire(t.Context(), "payments", lock.Request{Acquisition: rules.Acquisition{Key: "report", Owner: "o", Holder: "system:anonymous", TTL: time.Minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	caller := access.Caller{User: &user.DefaultInfo{Name: "system:anonymous"}, Namespace: "payments"}
+	h.Hold = all.Hold(&caller, granted, sent, clock.RealClock{})
+	ctx, cancel := context.WithCancel(t.Context())
+	h.end = cancel
+	go func() { h.ended <- h.Run(ctx, &h.client) }()
+	return h
+}
+
+// pass lets time pass.
+func pass(by time.Duration) {
+	time.Sleep(by)
+	synctest.Wait()
+}
+
+func (h *holding) isHeld() bool {
+	_, err := h.backend.Backend.Get(h.t.Context(), "payments", heldKey)
+	return err == nil
+}
+
+// stop ends the connection and releases the lock.
+func (h *holding) stop() {
+	h.t.Helper()
+	h.end()
+	if err := <-h.ended; !errors.Is(err, context.Canceled) {
+		h.t.Error(err)
+	}
+	h.Release(h.t.Context())
+}
+
+func TestAHoldRenewsAsLateAsLeavesTimeForSeveralTries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := beginHold(t, nil)
+		pass(37 * time.Second)
+		if h.backend.renewals.Load() != 0 || h.alive.Load() != 2 {
+			t.Errorf("%d renewals, %d signs of life", h.backend.renewals.Load(), h.alive.Load())
+		}
+		pass(time.Hour)
+		if !h.isHeld() || h.renewed.Load() != h.backend.renewals.Load() || h.renewed.Load() > 97 || h.backend.reads.Load() != 0 {
+			t.Errorf("held %t, %d renewals, %d told, %d reads", h.isHeld(), h.backend.renewals.Load(), h.renewed.Load(), h.backend.reads.Load())
+		}
+		h.stop()
+		if h.isHeld() {
+			t.Error("the lock was not released")
+		}
+	})
+}
+
+func TestAHoldGoesOnAfterAWriteThatIsNoRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := beginHold(t, nil)
+		pass(time.Second)
+		h.backend.version.Store("changed")
+		pass(45 * time.Second)
+		if h.renewed.Load() != 1 {
+			t.Errorf("%d renewals", h.renewed.Load())
+		}
+		h.backend.version.Store("changed again")
+		h.stop()
+		if h.isHeld() {
+			t.Error("the lock was not released")
+		}
+	})
+}
+
+func TestAHoldLeavesALockThatAnotherCallHasRenewed(t *testing.T) {
+	renew := func(h *holding) {
+		if _, err := h.backend.Backend.Renew(t.Context(), "payments", heldKey, lock.Proof{Owner: "o"}, 0); err != nil {
+			t.Fatal(err)
+		}
+		h.backend.version.Store("renewed")
+	}
+	t.Run("at its next renewal", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			h := beginHold(t, nil)
+			pass(10 * time.Second)
+			renew(h)
+			if err := <-h.ended; !errors.Is(err, lock.ErrNotHeld) || !h.isHeld() {
+				t.Errorf("held %t: %v", h.isHeld(), err)
+			}
+			h.Release(t.Context())
+			if !h.isHeld() {
+				t.Error("the lock was released")
+			}
+		})
+	})
+	t.Run("at the end of its connection", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			h := beginHold(t, nil)
+			pass(10 * time.Second)
+			renew(h)
+			h.stop()
+			if !h.isHeld() {
+				t.Error("the lock was released")
+			}
+		})
+	})
+}
+
+func TestAHoldTriesUntilItsLockEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := beginHold(t, func() error { return lock.ErrUnavailable })
+		began := time.Now()
+		if err := <-h.ended; !errors.Is(err, lock.ErrExpired) || time.Since(began) != time.Minute || h.backend.renewals.Load() < 4 {
+			t.Errorf("%d renewals in %s: %v", h.backend.renewals.Load(), time.Since(began), err)
+		}
+	})
+}
+
+// The connection ends while a renewal is under way: the release is for the version that the renewal writes.
+func TestAHoldReleasesWhatItsLastRenewalHasWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun, goOn := make(chan struct{}), make(chan struct{})
+		h := beginHold(t, func() error {
+			close(begun)
+			<-goOn
+			return nil
+		})
+		<-begun
+		h.end()
+		synctest.Wait()
+		close(goOn)
+		h.stop()
+		if h.isHeld() {
+			t.Error("the lock was not released")
+		}
+	})
+}
+
+func TestAHoldSeesTheEndOfItsLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := beginHold(t, nil)
+		pass(time.Second)
+		if err := h.backend.ForceRelease(t.Context(), "payments", heldKey, "stuck"); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := <-h.ended; !errors.Is(err, lock.ErrNotHeld) || time.Since(began) > 0 {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+	})
+}

@@ -1,0 +1,264 @@
+package rest_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/rest/wire"
+	"forrst.dev/lock-operator/lock/metric"
+	"forrst.dev/lock-operator/test/support/exposition"
+	"forrst.dev/lock-operator/test/support/testfacade"
+)
+
+// connection is one that holds a lock.
+type connection struct {
+	*source
+
+	header http.Header
+}
+
+// hold holds a lock by a connection.
+func (f *fixture) hold(served *httptest.Server, method, body string, status int, headers ...string) *connection {
+	f.t.Helper()
+	t, _ := f.t.(*testing.T)
+	ctx, cancel := context.WithCancel(t.Context())
+	request, err := http.NewRequestWithContext(ctx, method, served.URL+report+"?hold=true", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	for pair := range slices.Chunk(headers, 2) {
+		request.Header.Set(pair[0], pair[1])
+	}
+	response, err := served.Client().Do(request) //nolint:bodyclose // The source closes it.
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.StatusCode != status || response.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("%s %v", response.Status, response.Header)
+	}
+	s := &source{t: t, scanner: bufio.NewScanner(response.Body), close: func() {
+		cancel()
+		response.Body.Close()
+	}}
+	t.Cleanup(s.close)
+	return &connection{s, response.Header}
+}
+
+func (f *fixture) serve() *httptest.Server {
+	served := httptest.NewServer(f.Server)
+	f.t.Cleanup(served.Close)
+	return served
+}
+
+// wantEvent reads the next event but comments.
+func (c *connection) wantEvent(name string) wire.Lock {
+	c.t.Helper()
+	gotName, data := c.nextNamed()
+	if err := theContract(c.t).checkEvents("event: " + gotName + "\ndata: " + data + "\n\n"); err != nil {
+		c.t.Error(err)
+	}
+	if gotName != name {
+		c.t.Fatalf("event %s, want %s: %s", gotName, name, data)
+	}
+	var about wire.Lock
+	if err := json.Unmarshal([]byte(data), &about); err != nil {
+		c.t.Fatal(err)
+	}
+	return about
+}
+
+// wantEnd reads the last event, whose data have the text.
+func (c *connection) wantEnd(name, text string) {
+	c.t.Helper()
+	gotName, data := c.nextNamed()
+	if err := theContract(c.t).checkEvents("event: " + gotName + "\ndata: " + data + "\n\n"); err != nil {
+		c.t.Error(err)
+	}
+	if gotName != name || !strings.Contains(data, text) {
+		c.t.Fatalf("event %s, want %s: %s", gotName, name, data)
+	}
+	for c.scanner.Scan() {
+		if c.scanner.Text() != "" {
+			c.t.Errorf("after %s comes %q", name, c.scanner.Text())
+		}
+	}
+}
+
+// step lets time pass for those that wait for it.
+func (f *fixture) step(by time.Duration) {
+	for !f.clock.HasWaiters() {
+		runtime.Gosched()
+	}
+	f.clock.Step(by)
+}
+
+func (f *fixture) holder() *v1alpha1.Lock {
+	f.t.Helper()
+	held, err := f.locks.Get(f.t.Context(), "payments", theReport)
+	if err != nil {
+		return nil
+	}
+	return held
+}
+
+func (f *fixture) awaitFree() {
+	f.t.Helper()
+	for f.holder() != nil {
+		if f.t.Context().Err() != nil {
+			f.t.Fatal("the lock is held still")
+		}
+		runtime.Gosched()
+	}
+}
+
+func TestAConnectionHoldsALock(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	f := newFixture(t, func(s *testfacade.Settings) { s.Server.Metrics = registry })
+	wantHolds := func(number string) {
+		t.Helper()
+		of := &metric.FacadeHeldConnections
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(exposition.Of(of, of.Name+" "+number+"\n")), of.Name); err != nil {
+			t.Error(err)
+		}
+	}
+	served := f.serve()
+	connection := f.hold(served, http.MethodPost, `{"ttl_seconds":60,"reason":"rollout"}`, http.StatusCreated)
+	acquired := connection.wantEvent("acquired")
+	wantHolds("1")
+	if acquired.LockToken == "" || acquired.FencingToken == nil || acquired.Reason != "rollout" || connection.header.Get("Location") != report {
+		t.Errorf("%+v at %s", acquired, connection.header.Get("Location"))
+	}
+	if held := f.holder(); held == nil || held.Annotations[v1alpha1.HeldByAnnotation] != v1alpha1.HeldByConnection {
+		t.Errorf("the lock does not tell that a connection holds it: %+v", held)
+	}
+	for range 3 { // Its ttl would have ended by then.
+		f.step(43 * time.Second)
+		renewed := connection.wantEvent("renewed")
+		if renewed.ExpiresAt <= acquired.ExpiresAt || renewed.LockToken != "" || *renewed.FencingToken != *acquired.FencingToken {
+			t.Errorf("%+v after %+v", renewed, acquired)
+		}
+		acquired.ExpiresAt = renewed.ExpiresAt
+	}
+	connection.close()
+	f.awaitFree()
+	served.Close() // When the call is over.
+	wantHolds("0")
+}
+
+func TestAConnectionIsToldThatItsLockIsLost(t *testing.T) {
+	for name, end := range map[string]func(*fixture, wire.Lock){
+		"released": func(f *fixture, held wire.Lock) {
+			f.do(http.MethodDelete, report, "", "X-Lock-Token", held.LockToken).want(http.StatusNoContent)
+		},
+		"broken": func(f *fixture, _ wire.Lock) {
+			f.do(http.MethodDelete, report+"?force=true&reason=stuck", "").want(http.StatusNoContent)
+		},
+		"renewed by another call": func(f *fixture, held wire.Lock) {
+			f.step(time.Second)
+			f.do(http.MethodPut, report, ofSixty, "X-Lock-Token", held.LockToken).want(http.StatusOK)
+			f.step(43 * time.Second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			connection := f.hold(f.serve(), http.MethodPost, ofSixty, http.StatusCreated)
+			end(f, connection.wantEvent("acquired"))
+			connection.wantEnd("lost", `"status":410`)
+			if isHeld := f.holder() != nil; isHeld != strings.HasPrefix(name, "renewed") {
+				t.Errorf("held: %t", isHeld)
+			}
+		})
+	}
+}
+
+func TestALockMovesToAnotherConnection(t *testing.T) {
+	f := newFixture(t)
+	served := f.serve()
+	first := f.hold(served, http.MethodPost, ofSixty, http.StatusCreated)
+	acquired := first.wantEvent("acquired")
+	f.step(time.Second)
+	second := f.hold(served, http.MethodPut, ofSixty, http.StatusOK, "X-Lock-Token", acquired.LockToken)
+	if taken := second.wantEvent("renewed"); *taken.FencingToken != *acquired.FencingToken {
+		t.Errorf("%+v, want the grant %d", taken, *acquired.FencingToken)
+	}
+	first.close()
+	f.step(43 * time.Second) // The first one has ended, or finds that the other one holds the lock.
+	second.wantEvent("renewed")
+	if f.holder() == nil {
+		t.Error("the end of the first connection has released the lock")
+	}
+	second.close()
+	f.awaitFree()
+}
+
+func TestAStoppingServiceLeavesTheLockToItsClient(t *testing.T) {
+	f := newFixture(t)
+	served := f.serve()
+	connection := f.hold(served, http.MethodPost, ofSixty, http.StatusCreated)
+	acquired := connection.wantEvent("acquired")
+	f.Limiter().Drain()
+	connection.wantEnd("reconnect", "PUT")
+	if f.holder() == nil {
+		t.Error("the lock was released")
+	}
+	f.do(http.MethodPut, report+"?hold=true", ofSixty, "X-Lock-Token", acquired.LockToken).want(http.StatusServiceUnavailable)
+	f.do(http.MethodPost, "/v1/namespaces/payments/locks/other?hold=true", ofSixty).want(http.StatusServiceUnavailable)
+	if left := f.left(); !slices.Equal(left, []string{"billing:report"}) {
+		t.Errorf("held: %q", left)
+	}
+}
+
+func TestAnAuthenticatedConnectionHoldsForHalfAnHour(t *testing.T) {
+	f := newFixture(t)
+	connection := f.hold(f.serve(), http.MethodPost, `{"ttl_seconds":3600}`, http.StatusCreated)
+	connection.wantEvent("acquired")
+	f.step(time.Hour / 2)
+	connection.wantEnd("reconnect", "PUT")
+	if f.holder() == nil {
+		t.Error("the lock was released")
+	}
+}
+
+func TestAConnectionHoldsOnlyAsLongAsItsCallerHasTheRight(t *testing.T) {
+	known := &callers{}
+	f := newFixture(t, func(s *testfacade.Settings) { s.Access = known })
+	connection := f.hold(f.serve(), http.MethodPost, ofSixty, http.StatusCreated)
+	connection.wantEvent("acquired")
+	known.deny = []string{"alice create"}
+	f.step(43 * time.Second)
+	connection.wantEnd("lost", `"verb":"create"`)
+	f.awaitFree()
+}
+
+// wantFault checks that the answer names the one mistake of the request.
+func (a answer) wantFault(status int, field string) {
+	a.t.Helper()
+	if faults := a.want(status).problem().Errors; len(faults) != 1 || faults[0].Field != field {
+		a.t.Errorf("want a mistake in %s: %s", field, a.body)
+	}
+}
+
+func TestRequestsToHoldAreChecked(t *testing.T) {
+	f := newFixture(t)
+	f.do(http.MethodPost, report+"?hold=true", `{"ttl_seconds":4.9}`).wantFault(http.StatusBadRequest, "ttl_seconds")
+	f.do(http.MethodPost, report+"?hold=maybe", ofSixty).wantFault(http.StatusBadRequest, "hold")
+	f.do(http.MethodPost, report+"?hold=true", ofSixty, "Accept", "application/json").want(http.StatusNotAcceptable)
+	token := f.acquire(report, ofSixty)
+	f.do(http.MethodPut, report+"?hold=true", `{"ttl_seconds":1}`, "X-Lock-Token", token).wantFault(http.StatusBadRequest, "ttl_seconds")
+	f.do(http.MethodPut, report+"?hold=perhaps", ofSixty, "X-Lock-Token", token).wantFault(http.StatusBadRequest, "hold")
+	f.do(http.MethodPost, report+"?hold=true", ofSixty).want(http.StatusLocked)
+	f.do(http.MethodDelete, report+"?hold=true", "", "X-Lock-Token", token).wantFault(http.StatusBadRequest, "hold")
+}
