@@ -28,6 +28,8 @@ const (
 
 // Connection is the client's end of a [Hold]. An error says that it can be told nothing any more.
 type Connection interface {
+	// Begin tells that the lock is held.
+	Begin() error
 	// Renewed tells that the lock was renewed.
 	Renewed(*v1alpha1.Lock) error
 	// Alive shows that the service holds the lock still.
@@ -91,6 +93,9 @@ func (h *Hold) Run(ctx context.Context, connection Connection) error {
 	defer end.Stop()
 	alive := h.timers.NewTicker(h.latest.Spec.TTL.Duration / aliveParts)
 	defer alive.Stop()
+	if err := connection.Begin(); err != nil {
+		return err
+	}
 	for {
 		select {
 		case <-ctx.Done():

@@ -80,6 +80,9 @@ func (d *disturbed) Get(ctx context.Context, namespace string, key v1alpha1.Full
 // client is a connection that counts what it is told.
 type client struct{ renewed, alive atomic.Int32 }
 
+// Begin implements [locks.Connection].
+func (c *client) Begin() error { return nil }
+
 // Renewed implements [locks.Connection].
 func (c *client) Renewed(*v1alpha1.Lock) error {
 	c.renewed.Add(1)

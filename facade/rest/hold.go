@@ -27,6 +27,9 @@ type holdStream struct {
 	eventWriter
 
 	timers clock.WithTicker
+	// first is the answer without hold, which is told in that event.
+	first *answer
+	event string
 	// end is when an authenticated caller has to show its credentials again.
 	end time.Time
 }
@@ -61,17 +64,13 @@ func (c *call) renewAndHold() (*answer, error) {
 func (c *call) hold(held *v1alpha1.Lock, sent time.Time, first *answer, event string) error {
 	c.undo = nil // From now on the hold releases the lock.
 	defer c.config.Server.BeginHold()()
-	stream := &holdStream{eventWriter: newEventWriter(c), timers: servertime.Timers(c.config.Clock)}
+	stream := &holdStream{eventWriter: newEventWriter(c), timers: servertime.Timers(c.config.Clock), first: first, event: event}
 	stream.end = stream.timers.Now().Add(maxStreamTime)
 	hold := c.config.Locks.Hold(&c.Caller, held, sent, stream.timers)
 	ctx := c.Request.Context()
 	server.BoundSilence(ctx, held.Spec.TTL.Duration/silenceParts)
 	err := c.Caller.Permit.Wait(ctx, func(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
-			return err
-		}
-		stream.beginStream(first.status)
-		if err := stream.tell(event, first.body); err != nil {
 			return err
 		}
 		return hold.Run(ctx, stream)
@@ -107,6 +106,12 @@ func (s *holdStream) tell(event string, data any) error {
 		return fmt.Errorf("%w: %w", errGone, err)
 	}
 	return nil
+}
+
+// Begin implements [locks.Connection].
+func (s *holdStream) Begin() error {
+	s.beginStream(s.first.status)
+	return s.tell(s.event, s.first.body)
 }
 
 // Renewed implements [locks.Connection]. The service renews for a caller who may do so.

@@ -97,14 +97,6 @@ func (c *connection) wantEnd(name, text string) {
 	}
 }
 
-// step lets time pass for those that wait for it.
-func (f *fixture) step(by time.Duration) {
-	for !f.clock.HasWaiters() {
-		runtime.Gosched()
-	}
-	f.clock.Step(by)
-}
-
 func (f *fixture) holder() *v1alpha1.Lock {
 	f.t.Helper()
 	held, err := f.locks.Get(f.t.Context(), "payments", theReport)
@@ -145,7 +137,7 @@ func TestAConnectionHoldsALock(t *testing.T) {
 		t.Errorf("the lock does not tell that a connection holds it: %+v", held)
 	}
 	for range 3 { // Its ttl would have ended by then.
-		f.step(43 * time.Second)
+		f.clock.Step(43 * time.Second)
 		renewed := connection.wantEvent("renewed")
 		if renewed.ExpiresAt <= acquired.ExpiresAt || renewed.LockToken != "" || *renewed.FencingToken != *acquired.FencingToken {
 			t.Errorf("%+v after %+v", renewed, acquired)
@@ -167,9 +159,9 @@ func TestAConnectionIsToldThatItsLockIsLost(t *testing.T) {
 			f.do(http.MethodDelete, report+"?force=true&reason=stuck", "").want(http.StatusNoContent)
 		},
 		"renewed by another call": func(f *fixture, held wire.Lock) {
-			f.step(time.Second)
+			f.clock.Step(time.Second)
 			f.do(http.MethodPut, report, ofSixty, "X-Lock-Token", held.LockToken).want(http.StatusOK)
-			f.step(43 * time.Second)
+			f.clock.Step(43 * time.Second)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -189,13 +181,13 @@ func TestALockMovesToAnotherConnection(t *testing.T) {
 	served := f.serve()
 	first := f.hold(served, http.MethodPost, ofSixty, http.StatusCreated)
 	acquired := first.wantEvent("acquired")
-	f.step(time.Second)
+	f.clock.Step(time.Second)
 	second := f.hold(served, http.MethodPut, ofSixty, http.StatusOK, "X-Lock-Token", acquired.LockToken)
 	if taken := second.wantEvent("renewed"); *taken.FencingToken != *acquired.FencingToken {
 		t.Errorf("%+v, want the grant %d", taken, *acquired.FencingToken)
 	}
 	first.close()
-	f.step(43 * time.Second) // The first one has ended, or finds that the other one holds the lock.
+	f.clock.Step(43 * time.Second) // The first one has ended, or finds that the other one holds the lock.
 	second.wantEvent("renewed")
 	if f.holder() == nil {
 		t.Error("the end of the first connection has released the lock")
@@ -225,7 +217,7 @@ func TestAnAuthenticatedConnectionHoldsForHalfAnHour(t *testing.T) {
 	f := newFixture(t)
 	connection := f.hold(f.serve(), http.MethodPost, `{"ttl_seconds":3600}`, http.StatusCreated)
 	connection.wantEvent("acquired")
-	f.step(time.Hour / 2)
+	f.clock.Step(time.Hour / 2)
 	connection.wantEnd("reconnect", "PUT")
 	if f.holder() == nil {
 		t.Error("the lock was released")
@@ -238,7 +230,7 @@ func TestAConnectionHoldsOnlyAsLongAsItsCallerHasTheRight(t *testing.T) {
 	connection := f.hold(f.serve(), http.MethodPost, ofSixty, http.StatusCreated)
 	connection.wantEvent("acquired")
 	known.deny = []string{"alice create"}
-	f.step(43 * time.Second)
+	f.clock.Step(43 * time.Second)
 	connection.wantEnd("lost", `"verb":"create"`)
 	f.awaitFree()
 }
