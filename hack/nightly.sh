@@ -16,7 +16,7 @@ nightly() { echo "make test-nightly PKGS='$*'"; }
 steps=(
   "gitops|^go\.mod|^api/|^config/(crd|admission-policy|webhook)/|^lock/jobs/|^controllers/jobgate/|^test/gitops/#$(nightly ./test/gitops)"
   "page|^web/|^facade/ui/|^test/browser/ui/#$(nightly ./test/browser/ui)"
-  "line|^lock/(engine|line)/|^facade/peers/#export LINE_KILLS=\${LINE_KILLS:-5} LINE_CROWD=500 LINE_ROLLED=200; $(nightly ./test/line)"
+  "line|^lock/(engine|line)/|^facade/peers/#export LINE_KILLS=\${LINE_KILLS:-5} LINE_CROWD=500 LINE_ROLLED=200 LINE_HELD=100 LINE_HELD_SECONDS=30; $(nightly ./test/line)"
   "liveness|#make robustness DURATION=40s"
   "install-variants|^charts/|^config/|^certificates/|^controllers/issuer/|^installation/|^test/install(ation)?/#ROTATIONS=3 make test-one PKG=./test/install FOCUS='issues its own certificates' && make install-test INSTALLATIONS=."
   "upgrade|^charts/|^config/|^test/upgrade/#$(nightly ./test/upgrade)"
@@ -28,6 +28,7 @@ steps=(
   "timing|#make timing"
   "elsewhere|#export OPERATOR_NAMESPACE=platform-locks OPERATOR_NAME_PREFIX=team- TAG=; make test-one PKG=./test/e2e FOCUS=. && make test-one PKG=./test/jobs FOCUS=."
   "pairs|#export PAIR_ROUNDS=50; make test-one PKG=./lock/locktest FOCUS='two calls at once' && make test-one PKG=./test/contract FOCUS='[Tt]wo calls at once' && make test-one PKG=./test/rest FOCUS='Two calls at once' && RACE= TESTFLAGS=-timeout=60m make test-one PKG=./test/cli/write FOCUS='Two commands at once'"
+  "held|^facade/(locks|rest)/hold#RACE= make test-one PKG=./test/line FOCUS='keep them while all replicas are replaced'"
   "sets|#CROSSING_SETS=1 make test-one PKG=./test/rest FOCUS='never one to two'"
   "witness|#RUN_WITNESS_RUNS=\${RUN_WITNESS_RUNS:-1000} go test -count=1 -timeout=0 -run=^TestWitness$ ./test/run"
   "renewals|#RENEWED=10000 make test-one PKG=./test/holders FOCUS='change of the leader that renews'"
