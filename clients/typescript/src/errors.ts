@@ -1,0 +1,89 @@
+// What can go wrong. No message contains a lock token, an Idempotency-Key or a bearer token.
+
+import type { FieldError, ProblemDocument } from "./api.js";
+
+/** Problem types as the service names them, without their prefix, and what the client adds. */
+export type ErrorCode =
+  | "lock-held" | "lock-lost" | "unavailable" | "released" | "double-lock" | "invalid-request" | "unauthenticated" | "forbidden"
+  | "AcquisitionTimeout" | "InvalidArgument" | (string & {});
+
+/** The parent of all errors of this package. */
+export class LockError extends Error {
+  override name = "LockError";
+  /** A second error that this one hides, as in SuppressedError: for example that of a callback whose lock was lost. */
+  suppressed?: unknown;
+
+  constructor(message: string, readonly code: ErrorCode, options: { cause?: unknown; problem?: ProblemDocument | undefined; retryAfterMs?: number | undefined } = {}) {
+    super(message, options.cause === undefined ? {} : { cause: options.cause });
+    this.problem = options.problem;
+    this.retryAfterMs = options.retryAfterMs;
+  }
+
+  /** The answer of the service, if there was one. */
+  readonly problem: ProblemDocument | undefined;
+  readonly retryAfterMs: number | undefined;
+
+  /** The mistakes in a request that the service refused as invalid. */
+  get fields(): readonly FieldError[] { return this.problem?.errors ?? []; }
+}
+
+/** Another caller holds the lock, or one of the locks. */
+export class LockHeldError extends LockError {
+  override name = "LockHeldError";
+
+  constructor(message: string, problem: ProblemDocument, retryAfterMs?: number) {
+    super(message, "lock-held", { problem, retryAfterMs });
+    this.key = problem.key;
+    this.holder = problem.holder;
+    this.since = problem.acquired_at === undefined ? undefined : new Date(problem.acquired_at);
+    this.until = problem.expires_at === undefined ? undefined : new Date(problem.expires_at);
+  }
+
+  /** The held one of several keys. */
+  readonly key: string | undefined;
+  readonly holder: string | undefined;
+  readonly since: Date | undefined;
+  /** The time of the service at which the lock expires unless the holder renews it. */
+  readonly until: Date | undefined;
+}
+
+/** The lock has ended, or may have ended, without a release by this client. */
+export class LockLostError extends LockError {
+  override name = "LockLostError";
+
+  constructor(message: string, options: { cause?: unknown; problem?: ProblemDocument | undefined } = {}) { super(message, "lock-lost", options); }
+}
+
+/** The service did not answer, or answered with something other than a problem document. */
+export class LockUnavailableError extends LockError {
+  override name = "LockUnavailableError";
+
+  /** @param wasSent whether the service may have received, and carried out, the request. */
+  constructor(message: string, readonly wasSent: boolean, cause?: unknown) { super(message, "unavailable", { cause }); }
+}
+
+/** The lock is already held in this scope; to wait for it would never end. */
+export class DoubleLockError extends LockError {
+  override name = "DoubleLockError";
+
+  constructor(key: string) {
+    super(`Cannot acquire lock "${key}": already held in this async context. Pass the Lock on instead.`, "double-lock");
+  }
+}
+
+const prefix = "urn:lock-operator:problem:";
+const ended = new Set(["lock-ended", "lock-not-found", "wrong-lock-token"]);
+
+/** Returns the error of a problem document. What was attempted is a phrase such as "acquire lock x". */
+export function errorOf(attempted: string, problem: ProblemDocument, retryAfterMs?: number): LockError {
+  const message = `Cannot ${attempted}: ${problem.detail}`;
+  const code = problem.type.startsWith(prefix) ? problem.type.slice(prefix.length) : "unavailable";
+  if (code === "lock-held") return new LockHeldError(message, problem, retryAfterMs);
+  if (ended.has(code)) return new LockLostError(message, { problem });
+  return new LockError(message, code, { problem, retryAfterMs });
+}
+
+/** Whether the same request may succeed later. */
+export function isRepeatable(error: unknown): error is LockError {
+  return error instanceof LockUnavailableError || error instanceof LockError && !(error instanceof LockHeldError) && error.problem?.retryable === true;
+}
