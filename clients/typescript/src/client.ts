@@ -14,8 +14,8 @@ export interface LockClientOptions {
   namespace: string;
   /** Without one, requests have no credentials. */
   token?: TokenSource;
-  /** A certificate authority in PEM that signed the certificate of the service, in place of those of Node. */
-  ca?: string | Buffer;
+  /** The certificate authority of the service, in PEM or as a file that is read for each request, in place of those of Node. */
+  ca?: string | { file: string };
   /** For how long the service may fail to answer, beyond the wait for a lock, until a call fails: 10,000 by default. */
   requestTimeoutMs?: number;
   /** Options that calls do not give. */
@@ -54,25 +54,14 @@ export interface AcquireAllOptions extends Omit<AcquireOptions, "hold"> {
 
 /** A lock that another caller holds. */
 export interface Contended extends AsyncDisposable {
-  readonly ok: false;
-  readonly reason: "locked";
-  readonly key: string | undefined;
-  readonly holder: string | undefined;
-  readonly since: Date | undefined;
-  readonly until: Date | undefined;
+  readonly ok: false; readonly reason: "locked"; readonly key: string | undefined; readonly holder: string | undefined;
+  readonly since: Date | undefined; readonly until: Date | undefined;
 }
 
 /** A lock as everyone with the right to read it sees it. */
 export interface LockInfo {
-  key: string;
-  function?: string | undefined;
-  holder: string;
-  reason?: string | undefined;
-  fencingToken?: number | undefined;
-  ttlMs?: number | undefined;
-  acquiredAt: Date;
-  renewedAt: Date;
-  expiresAt: Date;
+  key: string; function: string | undefined; holder: string; reason: string | undefined; fencingToken: number | undefined;
+  ttlMs: number | undefined; acquiredAt: Date; renewedAt: Date; expiresAt: Date;
 }
 
 /** The longest wait of one request: proxies end connections that are idle for minutes. */
@@ -158,9 +147,7 @@ export class LockClient {
    */
   async forceRelease(key: string, reason: string, options: { fencingToken?: number; function?: string; signal?: AbortSignal } = {}): Promise<void> {
     const resource = lockResource(this.namespace, key, options.function ?? this.#defaults.function);
-    const path = withQuery(resource.path, {
-      force: "true", reason, ...(options.fencingToken === undefined ? {} : { fencing_token: String(options.fencingToken) }),
-    });
+    const path = withQuery(resource.path, { force: "true", reason, fencing_token: options.fencingToken });
     let mayHaveEnded = false;
     await this.#repeat(options.signal, async timeoutMs => {
       try {
@@ -168,7 +155,7 @@ export class LockClient {
       } catch (error) {
         if (error instanceof LockLostError && mayHaveEnded) return;
         // Without the fencing token a repetition could end the next grant.
-        if (mayHaveHappened(error) && options.fencingToken === undefined) throw new LockError((error as Error).message, "unavailable", { cause: error });
+        if (mayHaveHappened(error) && options.fencingToken === undefined) throw new LockError((error as Error).message, "unavailable", undefined, undefined, error);
         mayHaveEnded ||= mayHaveHappened(error);
         throw error;
       }
@@ -268,7 +255,7 @@ export class LockClient {
       await deleteUntil(lock.access, until);
     } catch (error) {
       if (error instanceof LockHeldError || error instanceof LockLostError) return; // It is not ours, or ours no more.
-      this.onReleaseError(error instanceof LockError ? error : new LockError(`Cannot release ${claim.resource.label}`, "unavailable", { cause: error }));
+      this.onReleaseError(error instanceof LockError ? error : new LockError(`Cannot release ${claim.resource.label}`, "unavailable", undefined, undefined, error));
     }
   }
 }

@@ -3,9 +3,8 @@
 import type { FieldError, ProblemDocument } from "./api.js";
 
 /** Problem types as the service names them, without their prefix, and what the client adds. */
-export type ErrorCode =
-  | "lock-held" | "lock-lost" | "unavailable" | "released" | "double-lock" | "invalid-request" | "unauthenticated" | "forbidden"
-  | "AcquisitionTimeout" | "InvalidArgument" | (string & {});
+export type ErrorCode = "lock-held" | "lock-lost" | "unavailable" | "released" | "double-lock" | "invalid-request" | "unauthenticated"
+  | "forbidden" | "AcquisitionTimeout" | "InvalidArgument" | (string & {});
 
 /** The parent of all errors of this package. */
 export class LockError extends Error {
@@ -13,15 +12,10 @@ export class LockError extends Error {
   /** A second error that this one hides, as in SuppressedError: for example that of a callback whose lock was lost. */
   suppressed?: unknown;
 
-  constructor(message: string, readonly code: ErrorCode, options: { cause?: unknown; problem?: ProblemDocument | undefined; retryAfterMs?: number | undefined } = {}) {
-    super(message, options.cause === undefined ? {} : { cause: options.cause });
-    this.problem = options.problem;
-    this.retryAfterMs = options.retryAfterMs;
+  /** @param problem the answer of the service, if there was one. */
+  constructor(message: string, readonly code: ErrorCode, readonly problem?: ProblemDocument, readonly retryAfterMs?: number, cause?: unknown) {
+    super(message, cause === undefined ? {} : { cause });
   }
-
-  /** The answer of the service, if there was one. */
-  readonly problem: ProblemDocument | undefined;
-  readonly retryAfterMs: number | undefined;
 
   /** The mistakes in a request that the service refused as invalid. */
   get fields(): readonly FieldError[] { return this.problem?.errors ?? []; }
@@ -32,11 +26,12 @@ export class LockHeldError extends LockError {
   override name = "LockHeldError";
 
   constructor(message: string, problem: ProblemDocument, retryAfterMs?: number) {
-    super(message, "lock-held", { problem, retryAfterMs });
+    super(message, "lock-held", problem, retryAfterMs);
+    const dateOf = (text: string | undefined) => text === undefined ? undefined : new Date(text);
     this.key = problem.key;
     this.holder = problem.holder;
-    this.since = problem.acquired_at === undefined ? undefined : new Date(problem.acquired_at);
-    this.until = problem.expires_at === undefined ? undefined : new Date(problem.expires_at);
+    this.since = dateOf(problem.acquired_at);
+    this.until = dateOf(problem.expires_at);
   }
 
   /** The held one of several keys. */
@@ -51,7 +46,7 @@ export class LockHeldError extends LockError {
 export class LockLostError extends LockError {
   override name = "LockLostError";
 
-  constructor(message: string, options: { cause?: unknown; problem?: ProblemDocument | undefined } = {}) { super(message, "lock-lost", options); }
+  constructor(message: string, problem?: ProblemDocument, cause?: unknown) { super(message, "lock-lost", problem, undefined, cause); }
 }
 
 /** The service did not answer, or answered with something other than a problem document. */
@@ -59,7 +54,7 @@ export class LockUnavailableError extends LockError {
   override name = "LockUnavailableError";
 
   /** @param wasSent whether the service may have received, and carried out, the request. */
-  constructor(message: string, readonly wasSent: boolean, cause?: unknown) { super(message, "unavailable", { cause }); }
+  constructor(message: string, readonly wasSent: boolean, cause?: unknown) { super(message, "unavailable", undefined, undefined, cause); }
 }
 
 /** The lock is already held in this scope; to wait for it would never end. */
@@ -79,8 +74,8 @@ export function errorOf(attempted: string, problem: ProblemDocument, retryAfterM
   const message = `Cannot ${attempted}: ${problem.detail}`;
   const code = problem.type.startsWith(prefix) ? problem.type.slice(prefix.length) : "unavailable";
   if (code === "lock-held") return new LockHeldError(message, problem, retryAfterMs);
-  if (ended.has(code)) return new LockLostError(message, { problem });
-  return new LockError(message, code, { problem, retryAfterMs });
+  if (ended.has(code)) return new LockLostError(message, problem);
+  return new LockError(message, code, problem, retryAfterMs);
 }
 
 /** Whether the same request may succeed later. */

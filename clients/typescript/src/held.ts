@@ -47,6 +47,8 @@ export interface Keeper {
   intervalMs(ttlMs: number): number;
   /** Ends what keeps the lock, after its release. */
   end(): void;
+  /** Whether the end of a request that was under way may have released the lock. */
+  readonly mayEndLock?: boolean;
 }
 
 /** Renews a lock at a third of its ttl. */
@@ -101,18 +103,21 @@ export class HeldLock implements Held {
       const onAbort = () => this.#ended.abort(signal?.reason);
       signal?.throwIfAborted();
       signal?.addEventListener("abort", onAbort, { once: true });
-      try {
-        await this.#renew(this.ttlMs, false);
-      } finally {
-        signal?.removeEventListener("abort", onAbort);
-      }
+      await this.#renew(this.ttlMs, false).finally(() => signal?.removeEventListener("abort", onAbort));
     }
     this.#watchDeadline();
     this.keeper.start(this);
     if (isRenewed) void this.#keep();
   }
 
-  /** Ends what keeps the lock, without a release. */
+  /** Ends renewals, without a release. */
+  #end(reason: unknown): void {
+    this.#ended.abort(reason);
+    this.#nap.abort();
+    clearTimeout(this.#deadlineTimer);
+  }
+
+  /** Ends all that keeps the lock. */
   drop(reason: unknown): void {
     this.#end(reason);
     this.keeper.end();
@@ -138,8 +143,8 @@ export class HeldLock implements Held {
     this.#nap.abort();
   }
 
-  async renew(ttlMs = this.ttlMs): Promise<void> {
-    const renewed = this.#renewals.then(() => this.#renew(ttlMs, false));
+  renew(ttlMs = this.ttlMs, isBackground = false): Promise<void> {
+    const renewed = this.#renewals.then(() => this.#renew(ttlMs, isBackground));
     this.#renewals = renewed.catch(() => {});
     return renewed;
   }
@@ -173,26 +178,17 @@ export class HeldLock implements Held {
   async #keep(): Promise<void> {
     for (;;) {
       try {
-        await this.#untilDue();
-        const renewed = this.#renewals.then(() => this.#renew(this.ttlMs, true));
-        this.#renewals = renewed.catch(() => {});
-        await renewed;
+        for (let ms: number; (ms = this.#renewedAt + this.keeper.intervalMs(this.ttlMs) - performance.now()) > 0;) {
+          this.#nap = new AbortController();
+          await pause(ms, { signal: this.#nap.signal, isBackground: true }).catch(() => {});
+          this.#ended.signal.throwIfAborted();
+        }
+        await this.renew(this.ttlMs, true);
       } catch {
-        if (this.#ended.signal.aborted) return;
         // The deadline tells the caller. Until then a refusal may be taken back.
         await pause(this.ttlMs / 10, { signal: this.#ended.signal, isBackground: true }).catch(() => {});
         if (this.#ended.signal.aborted) return;
       }
-    }
-  }
-
-  async #untilDue(): Promise<void> {
-    for (;;) {
-      this.#ended.signal.throwIfAborted();
-      const ms = this.#renewedAt + this.keeper.intervalMs(this.ttlMs) - performance.now();
-      if (ms <= 0) return;
-      this.#nap = new AbortController();
-      await pause(ms, { signal: this.#nap.signal, isBackground: true }).catch(() => {});
     }
   }
 
@@ -201,14 +197,8 @@ export class HeldLock implements Held {
     if (this.#ended.signal.aborted) return;
     this.#deadlineTimer = setTimeout(() => {
       if (performance.now() < this.#deadline) return this.#watchDeadline();
-      this.lose(new LockLostError(`Lost ${this.access.resource.label}: it was not renewed in time`, { cause: this.#lastFailure }));
+      this.lose(new LockLostError(`Lost ${this.access.resource.label}: it was not renewed in time`, undefined, this.#lastFailure));
     }, Math.max(this.#deadline - performance.now(), 0) + 1).unref();
-  }
-
-  #end(reason: unknown): void {
-    this.#ended.abort(reason);
-    this.#nap.abort();
-    clearTimeout(this.#deadlineTimer);
   }
 
   release(): Promise<void> {
@@ -217,15 +207,11 @@ export class HeldLock implements Held {
 
   async #releaseNow(): Promise<void> {
     const loss = this.loss;
-    if (loss?.problem !== undefined) return;
-    if (loss !== undefined) {
-      // It ended unseen. The service may still have it, for example after a renewal whose answer was lost.
-      await deleteOnce(this.access, this.access.requestTimeoutMs).catch(() => {});
-      return;
-    }
+    // A lock that ended unseen may still be there, for example after a renewal whose answer was lost.
+    if (loss !== undefined) return loss.problem === undefined ? deleteUntil(this.access, performance.now()).catch(() => {}) : undefined;
     this.#end(new LockError(`${this.access.resource.label} is released`, "released"));
     try {
-      await deleteUntil(this.access, performance.now() + this.access.requestTimeoutMs);
+      await deleteUntil(this.access, performance.now() + this.access.requestTimeoutMs, this.keeper.mayEndLock);
     } catch (error) {
       if (error instanceof LockLostError) this.#lost.abort(error);
       throw error;
@@ -237,16 +223,13 @@ export class HeldLock implements Held {
   [Symbol.asyncDispose](): Promise<void> { return this.release(); }
 }
 
-async function deleteOnce({ transport, resource, token }: Access, timeoutMs: number): Promise<void> {
-  await transport.request("DELETE", resource.path, { attempted: `release ${resource.label}`, headers: { "X-Lock-Token": token }, timeoutMs });
-}
-
 /** Releases, repeatedly until the time has come. That the lock has ended is a success after a request whose answer was lost. */
-export async function deleteUntil(access: Access, until: number): Promise<void> {
-  let mayBeReleased = false;
-  await repeat(async remainingMs => {
+export async function deleteUntil({ transport, resource, token, requestTimeoutMs }: Access, until: number, mayBeReleased = false): Promise<void> {
+  await repeat(async () => {
     try {
-      await deleteOnce(access, Math.min(remainingMs, access.requestTimeoutMs / 2));
+      await transport.request("DELETE", resource.path, {
+        attempted: `release ${resource.label}`, headers: { "X-Lock-Token": token }, timeoutMs: requestTimeoutMs / 2,
+      });
     } catch (error) {
       if (error instanceof LockLostError && mayBeReleased) return;
       mayBeReleased ||= mayHaveHappened(error);

@@ -19,6 +19,8 @@ export type Lock<T extends Persistent<unknown>> = T & Disposable & AsyncDisposab
 export const persist = <T>(entity: T): Persistent<T> => entity as Persistent<T>;
 
 const proofs = new WeakMap<object, Held>();
+/** The entities that have been locked at any time. */
+const proven = new WeakSet<object>();
 
 /** Returns the lock behind a proof, such as for its fencing token, or throws if the lock has been released or lost. */
 export function heldOf(entity: Lock<Persistent<unknown>>): Held {
@@ -43,15 +45,12 @@ export function locked<R extends object, M extends keyof R>(repository: R, ...me
       const value = Reflect.get(target, name, target) as unknown;
       if (typeof value !== "function") return value;
       return (...args: unknown[]) => {
-        if (methods.includes(name as M) && ended.has(args[0] as object)) heldOf(args[0] as Lock<Persistent<unknown>>);
+        if (methods.includes(name as M) && proven.has(args[0] as object)) heldOf(args[0] as Lock<Persistent<unknown>>);
         return Reflect.apply(value, target, args) as unknown;
       };
     },
   }) as Demanding<R, M>;
 }
-
-/** The entities that have been locked at any time. */
-const ended = new WeakSet<object>();
 
 export interface EntityLocksOptions<T> {
   /** The key of the lock of an entity. */
@@ -127,7 +126,7 @@ export class EntityLocks<T extends object> {
       await held.release();
     };
     proofs.set(entity, held);
-    ended.add(entity);
+    proven.add(entity);
     return Object.defineProperties(entity, {
       [Symbol.dispose]: { configurable: true, value: () => { release().catch(this.client.onReleaseError); } },
       [Symbol.asyncDispose]: { configurable: true, value: release },

@@ -21,22 +21,30 @@ export interface RequestOptions {
   timeoutMs: number;
   /** Lets the process end although the request is under way. */
   isBackground?: boolean;
+  /** Gets what ends a request that has timed out, which goes on until then. Without it, the time-out ends the request. */
+  keep?: (end: () => void) => void;
 }
 
 export interface Answer { status: number; body: unknown }
 
 export class Transport {
   readonly #base: URL;
-  readonly #agent: http.Agent;
-  readonly #request: typeof http.request;
+  readonly #isSecure: boolean;
+  #agent: http.Agent | undefined;
+  #authority: string | undefined;
 
-  constructor(url: string, readonly token: TokenSource | undefined, ca: string | Buffer | undefined) {
+  constructor(url: string, readonly token: TokenSource | undefined, readonly ca: string | { file: string } | undefined) {
     this.#base = new URL(url);
-    const isSecure = this.#base.protocol === "https:";
-    if (!isSecure && this.#base.protocol !== "http:") throw new TypeError(`The url has to begin with http: or https:, not with ${this.#base.protocol}`);
-    this.#request = isSecure ? https.request : http.request;
-    // Idle sockets of an agent do not keep the process alive.
-    this.#agent = isSecure ? new https.Agent({ keepAlive: true, ...(ca === undefined ? {} : { ca }) }) : new http.Agent({ keepAlive: true });
+    this.#isSecure = this.#base.protocol === "https:";
+    if (!this.#isSecure && this.#base.protocol !== "http:") throw new TypeError(`The url has to begin with http: or https:, not with ${this.#base.protocol}`);
+  }
+
+  /** Returns the agent, a new one if the certificate authority has changed. Its idle sockets do not keep the process alive. */
+  async #agentNow(): Promise<http.Agent> {
+    const ca = typeof this.ca === "object" ? await readFile(this.ca.file, "utf8") : this.ca;
+    if (this.#agent !== undefined && ca === this.#authority) return this.#agent;
+    this.#authority = ca;
+    return this.#agent = this.#isSecure ? new https.Agent({ keepAlive: true, ...(ca === undefined ? {} : { ca }) }) : new http.Agent({ keepAlive: true });
   }
 
   /** Sends a request and reads the answer. Refusals are errors. */
@@ -61,24 +69,27 @@ export class Transport {
     const unavailable = (detail: string, wasSent: boolean, cause?: unknown) =>
       new LockUnavailableError(`Cannot ${options.attempted}: ${detail}`, wasSent, cause);
     const headers: Record<string, string> = { ...options.headers };
+    let agent: http.Agent;
     try {
+      agent = await this.#agentNow();
       if (this.token !== undefined) headers["Authorization"] = `Bearer ${(typeof this.token === "function" ? await this.token() : await readFile(this.token.file, "utf8")).trim()}`;
     } catch (error) {
-      throw unavailable("there is no bearer token", false, error);
+      throw unavailable("the bearer token or the certificate authority cannot be read", false, error);
     }
     options.signal?.throwIfAborted();
     const body = options.body === undefined ? undefined : JSON.stringify(options.body);
     if (body !== undefined) Object.assign(headers, { "Content-Type": "application/json", "Content-Length": String(Buffer.byteLength(body)) });
     const target = {
       protocol: this.#base.protocol, hostname: this.#base.hostname.replace(/^\[|\]$/g, ""), port: this.#base.port,
-      path: this.#base.pathname.replace(/\/$/, "") + path, method, headers, agent: this.#agent,
+      path: this.#base.pathname.replace(/\/$/, "") + path, method, headers, agent,
     };
     return new Promise<T>((resolve, reject) => {
       let wasSent = false;
-      const request = this.#request(target);
-      const fail = (error: unknown) => { settle(); reject(error); request.destroy(); };
+      const request = (this.#isSecure ? https : http).request(target);
+      const end = () => { request.destroy(); };
+      const fail = (error: unknown, ending = end) => { settle(); reject(error); ending(); };
       const onAbort = () => fail(options.signal?.reason);
-      const timer = setTimeout(() => fail(unavailable(`no answer within ${Math.round(options.timeoutMs)} ms`, wasSent)), options.timeoutMs);
+      const timer = setTimeout(() => fail(unavailable(`no answer within ${Math.round(options.timeoutMs)} ms`, wasSent), () => options.keep === undefined ? end() : options.keep(end)), options.timeoutMs);
       if (options.isBackground) timer.unref();
       const settle = () => { clearTimeout(timer); options.signal?.removeEventListener("abort", onAbort); };
       options.signal?.addEventListener("abort", onAbort, { once: true });
