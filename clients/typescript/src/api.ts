@@ -50,8 +50,8 @@ const several = "/v1/namespaces/{namespace}/acquisitions";
 
 /** The requests, and the parameters that the client sends with them. */
 export const requests: readonly { path: string; method: string; parameters: readonly string[] }[] = [
-  { path: one, method: "post", parameters: ["namespace", "key", "Idempotency-Key"] },
-  { path: one, method: "put", parameters: ["namespace", "key", "function", "X-Lock-Token"] },
+  { path: one, method: "post", parameters: ["namespace", "key", "Idempotency-Key", "hold"] },
+  { path: one, method: "put", parameters: ["namespace", "key", "function", "X-Lock-Token", "hold"] },
   { path: one, method: "delete", parameters: ["namespace", "key", "function", "X-Lock-Token", "force", "reason", "fencing_token"] },
   { path: one, method: "get", parameters: ["namespace", "key", "function"] },
   { path: several, method: "post", parameters: ["namespace", "Idempotency-Key"] },

@@ -30,7 +30,7 @@ export interface AcquireOptions {
   /** How long to wait for other holders: 0 by default, which means not at all. */
   waitMs?: number;
   /** Ends the acquisition, with the reason. It does not concern a lock that is held. */
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
   /** Only requests with the same function contend. */
   function?: string;
   /** Why the lock is held, for people. */
@@ -110,21 +110,15 @@ export class LockClient {
    */
   async run<T>(key: string, options: Omit<AcquireOptions, "onContention">, fn: (held: Held) => T | Promise<T>): Promise<T> {
     const held = await this.acquire(key, options) as HeldLock;
-    let result: { value: T } | undefined;
-    let failure: unknown;
-    try {
-      result = { value: await fn(held) };
-    } catch (error) {
-      failure = error;
-    }
+    const [result] = await Promise.allSettled([(async () => await fn(held))()]);
     try {
       await held.release();
       if (held.loss !== undefined) throw held.loss;
     } catch (error) {
-      if (result === undefined && error instanceof LockError && failure !== error) error.suppressed = failure;
+      if (result.status === "rejected" && error instanceof LockError && result.reason !== error) error.suppressed = result.reason as unknown;
       throw error;
     }
-    if (result === undefined) throw failure;
+    if (result.status === "rejected") throw result.reason;
     return result.value;
   }
 
@@ -178,21 +172,13 @@ export class LockClient {
     const claim: Claim = { resource, body, idempotencyKey: randomBytes(24).toString("base64url"), isHold: options.hold === true, ttlMs, mayHold: false };
     try {
       const lock = await this.#wait(claim, options.waitMs ?? 0, options.signal);
-      try {
-        await lock.start(claim.isHold || (options.isRenewed ?? true), options.signal);
-        options.signal?.throwIfAborted();
-      } catch (error) {
-        lock.drop(error);
-        throw error;
-      }
+      await lock.start(claim.isHold || (options.isRenewed ?? true), options.signal);
       return lock;
     } catch (error) {
       if (claim.mayHold) void this.#abandon(claim);
-      if (error instanceof LockHeldError && options.onContention === "result") {
-        const { key, holder, since, until } = error;
-        return { ok: false, reason: "locked", key: key ?? resource.keys[0], holder, since, until, async [Symbol.asyncDispose]() { /* Nothing is held. */ } };
-      }
-      throw error;
+      if (!(error instanceof LockHeldError) || options.onContention !== "result") throw error;
+      const { key = resource.keys[0], holder, since, until } = error;
+      return { ok: false, reason: "locked", key, holder, since, until, async [Symbol.asyncDispose]() { /* Nothing is held. */ } };
     }
   }
 

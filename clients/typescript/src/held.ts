@@ -98,13 +98,15 @@ export class HeldLock implements Held {
    * wait, so such a lock is renewed before the caller gets it.
    */
   async start(isRenewed: boolean, signal: AbortSignal | undefined): Promise<void> {
+    const onAbort = () => this.drop(signal?.reason);
+    if (signal?.aborted) onAbort();
+    signal?.addEventListener("abort", onAbort, { once: true });
     if (this.#deadline - performance.now() < this.ttlMs * 2 / 3) {
       this.#deadline = performance.now() + this.ttlMs;
-      const onAbort = () => this.#ended.abort(signal?.reason);
-      signal?.throwIfAborted();
-      signal?.addEventListener("abort", onAbort, { once: true });
-      await this.#renew(this.ttlMs, false).finally(() => signal?.removeEventListener("abort", onAbort));
+      await this.#renew(this.ttlMs, false).catch((error: unknown) => { this.drop(error); throw error; });
     }
+    signal?.removeEventListener("abort", onAbort);
+    this.#ended.signal.throwIfAborted();
     this.#watchDeadline();
     this.keeper.start(this);
     if (isRenewed) void this.#keep();

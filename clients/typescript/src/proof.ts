@@ -101,22 +101,19 @@ export class EntityLocks<T extends object> {
     const id = `${this.client.namespace}/${key}`;
     for (let each = scope; each !== undefined; each = each.parent) if (each.keys.has(id)) throw new DoubleLockError(key);
     scope?.keys.add(id);
+    let proof: Lock<Persistent<T>> | undefined;
+    let held: Held | undefined;
     try {
-      const held = await this.client.acquire(key, { ...others, ttlMs: ttl, waitMs: timeout });
-      try {
-        const fresh = await this.options.read(entity, held);
-        if (fresh !== null && fresh !== undefined) return this.#prove(fresh, held, () => scope?.keys.delete(id));
-      } catch (error) {
-        await held.release().catch(this.client.onReleaseError);
-        throw error;
+      held = await this.client.acquire(key, { ...others, ttlMs: ttl, waitMs: timeout });
+      const fresh = await this.options.read(entity, held);
+      if (fresh === null || fresh === undefined) return null;
+      return proof = this.#prove(fresh, held, () => scope?.keys.delete(id));
+    } finally {
+      if (proof === undefined) {
+        scope?.keys.delete(id);
+        await held?.release().catch(this.client.onReleaseError);
       }
-      await held.release();
-    } catch (error) {
-      scope?.keys.delete(id);
-      throw error;
     }
-    scope?.keys.delete(id);
-    return null;
   }
 
   #prove(entity: T, held: Held, onRelease: () => void): Lock<Persistent<T>> {

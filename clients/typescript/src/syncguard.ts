@@ -29,7 +29,7 @@ export interface RawInfo extends SanitizedInfo { key: string; lockId: string }
 
 export interface Backend {
   readonly capabilities: { readonly backend: "forrst"; readonly supportsFencing: true; readonly timeAuthority: "server" };
-  acquire(options: { key: string; ttlMs: number; waitMs?: number; signal?: AbortSignal }): Promise<AcquireResult>;
+  acquire(options: { key: string; ttlMs: number; waitMs?: number; signal?: AbortSignal | undefined }): Promise<AcquireResult>;
   release(options: { lockId: string }): Promise<{ ok: boolean }>;
   extend(options: { lockId: string; ttlMs: number }): Promise<ExtendResult>;
   isLocked(options: { key: string }): Promise<boolean>;
@@ -37,13 +37,11 @@ export interface Backend {
   lookupRaw(query: LookupQuery): Promise<RawInfo | null>;
 }
 
-const maxKeyBytes = 512;
-
 /** Returns the key in NFC, or throws if it is empty or longer than 512 bytes. */
 export function normalizeKey(key: string): string {
   const normal = key.normalize("NFC");
   const bytes = Buffer.byteLength(normal);
-  if (bytes < 1 || bytes > maxKeyBytes) throw new LockError(`A key has 1 to ${maxKeyBytes} bytes of UTF-8, not ${bytes}`, "InvalidArgument");
+  if (bytes < 1 || bytes > 512) throw new LockError(`A key has 1 to 512 bytes of UTF-8, not ${bytes}`, "InvalidArgument");
   return normal;
 }
 
@@ -74,7 +72,7 @@ export function createBackend(client: LockClient): Backend {
   const backend: Backend = {
     capabilities: { backend: "forrst", supportsFencing: true, timeAuthority: "server" },
     async acquire({ key, ttlMs, waitMs = 0, signal }) {
-      const held = await client.acquire(normalizeKey(key), { ttlMs, waitMs, isRenewed: false, onContention: "result", ...(signal === undefined ? {} : { signal }) });
+      const held = await client.acquire(normalizeKey(key), { ttlMs, waitMs, signal, isRenewed: false, onContention: "result" });
       if (!held.ok) return { ok: false, reason: "locked", async [Symbol.asyncDispose]() { /* Nothing is held. */ } };
       const lockId = randomBytes(16).toString("base64url");
       locks.set(lockId, held);
@@ -97,10 +95,8 @@ export function createBackend(client: LockClient): Backend {
     },
     async isLocked({ key }) { return await client.get(normalizeKey(key)) !== undefined; },
     async lookup(query) {
-      const raw = await backend.lookupRaw(query);
-      if (raw === null) return null;
-      const { key: _key, lockId: _lockId, ...sanitized } = raw;
-      return sanitized;
+      const { key: _key, lockId: _lockId, ...sanitized } = await backend.lookupRaw(query) ?? {};
+      return "fence" in sanitized ? sanitized : null;
     },
     async lookupRaw(query) {
       const own = "lockId" in query ? locks.get(checkLockId(query.lockId)) : undefined;
@@ -132,7 +128,7 @@ export interface LockOptions {
 export function createLock(backend: Backend) {
   return async function lock<T>(fn: () => T | Promise<T>, { key, ttlMs = 30_000, acquisition = {}, signal }: LockOptions): Promise<T> {
     const waitMs = acquisition.maxRetries === 0 ? 0 : acquisition.timeoutMs ?? 5000;
-    await using result = await backend.acquire({ key, ttlMs, waitMs, ...(signal === undefined ? {} : { signal }) });
+    await using result = await backend.acquire({ key, ttlMs, waitMs, signal });
     if (!result.ok) throw new LockError(`Cannot acquire lock "${key}" within ${waitMs} ms`, "AcquisitionTimeout");
     return await fn();
   };
