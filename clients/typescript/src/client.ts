@@ -9,7 +9,7 @@ import { Transport, type TokenSource } from "./transport.js";
 import { lockResource, setResource, withQuery, type AcquiredLock, type AcquiredSet, type Acquisition, type HolderReference, type LockDocument, type Resource } from "./api.js";
 
 export interface LockClientOptions {
-  /** Where the service is, as in https://lock-operator-facade.lock-operator-system.svc. */
+  /** Where the service is, as in https://lock-operator-facade.forrst-system.svc. */
   url: string;
   namespace: string;
   /** Without one, requests have no credentials. */
@@ -64,9 +64,6 @@ export interface LockInfo {
   ttlMs: number | undefined; acquiredAt: Date; renewedAt: Date; expiresAt: Date;
 }
 
-/** The longest wait of one request: proxies end connections that are idle for minutes. */
-const longestWaitMs = 60_000;
-
 /** Acquires locks in one namespace. */
 export class LockClient {
   readonly namespace: string;
@@ -74,8 +71,8 @@ export class LockClient {
   readonly #transport: Transport;
   readonly #requestTimeoutMs: number;
   readonly #defaults: Partial<AcquireOptions>;
-  /** The longest wait that the service allows, as far as is known. */
-  #maxWaitMs = longestWaitMs;
+  /** The longest wait of one request: what the service allows, as far as is known. Proxies end connections that are idle for minutes. */
+  #maxWaitMs = 60_000;
 
   constructor(options: LockClientOptions) {
     this.namespace = options.namespace;
@@ -125,14 +122,9 @@ export class LockClient {
   /** Reads the lock. Undefined means that it is free. */
   async get(key: string, options: { function?: string; signal?: AbortSignal } = {}): Promise<LockInfo | undefined> {
     const resource = lockResource(this.namespace, key, options.function ?? this.#defaults.function);
-    try {
-      const answer = await this.#repeat(options.signal, timeoutMs =>
-        this.#transport.request("GET", resource.path, { attempted: `read ${resource.label}`, timeoutMs, signal: options.signal }));
-      return infoOf(answer.body as LockDocument);
-    } catch (error) {
-      if (error instanceof LockLostError) return undefined;
-      throw error;
-    }
+    const read = (timeoutMs: number) => this.#transport.request("GET", resource.path, { attempted: `read ${resource.label}`, timeoutMs, signal: options.signal });
+    const answer = await this.#repeat(options.signal, read).catch((error: unknown) => { if (!(error instanceof LockLostError)) throw error; });
+    return answer === undefined ? undefined : infoOf(answer as LockDocument);
   }
 
   /**
@@ -169,7 +161,7 @@ export class LockClient {
       together: options.together,
     };
     // The owner is chosen before the request, so that a repeated request finds the grant of one whose answer was lost.
-    const claim: Claim = { resource, body, idempotencyKey: randomBytes(24).toString("base64url"), isHold: options.hold === true, ttlMs, mayHold: false };
+    const claim: Claim = { resource, body, idempotencyKey: newKey(), isHold: options.hold === true, ttlMs, mayHold: false };
     try {
       const lock = await this.#wait(claim, options.waitMs ?? 0, options.signal);
       await lock.start(claim.isHold || (options.isRenewed ?? true), options.signal);
@@ -198,6 +190,9 @@ export class LockClient {
         const maximum = error instanceof LockError ? error.fields.find(each => each.field === "wait_seconds")?.maximum : undefined;
         if (maximum !== undefined && maximum * 1000 < this.#maxWaitMs) {
           this.#maxWaitMs = maximum * 1000;
+        } else if (error instanceof LockLostError && performance.now() < until) {
+          // The answer to an earlier request was lost, and its grant has ended, as with the connection that was to hold it.
+          claim.idempotencyKey = newKey();
         } else if (error instanceof LockHeldError && performance.now() < waitUntil) {
           // A refusal before the end of the wait is that of a service that cannot let the caller wait now.
           if (performance.now() - began < askedMs / 2) await pause(Math.min(1000, waitUntil - performance.now()), { signal });
@@ -222,7 +217,7 @@ export class LockClient {
       let keeper: Keeper = byRenewals;
       let granted: AcquiredLock | AcquiredSet;
       if (claim.isHold) ({ granted, keeper } = await openHold(this.#transport, resource, options, sent));
-      else granted = (await this.#transport.request("POST", resource.post, options)).body as AcquiredLock | AcquiredSet;
+      else granted = await this.#transport.request("POST", resource.post, options) as AcquiredLock | AcquiredSet;
       const access = { transport: this.#transport, resource, token: granted.lock_token, requestTimeoutMs: this.#requestTimeoutMs };
       return new HeldLock(access, granted.fencing_token, ttlMs, sent, granted.expires_at, keeper);
     } catch (error) {
@@ -237,7 +232,7 @@ export class LockClient {
     const until = performance.now() + Math.min(this.#requestTimeoutMs, claim.ttlMs);
     try {
       const lock = await repeat(remainingMs => this.#post(claim, 0, remainingMs, undefined), { until: () => until });
-      lock.keeper.end();
+      lock.keeper.end?.();
       await deleteUntil(lock.access, until);
     } catch (error) {
       if (error instanceof LockHeldError || error instanceof LockLostError) return; // It is not ours, or ours no more.
@@ -245,6 +240,8 @@ export class LockClient {
     }
   }
 }
+
+const newKey = () => randomBytes(24).toString("base64url");
 
 /** What identifies an acquisition to the service, and whether the service may have granted it. */
 interface Claim { resource: Resource; body: Acquisition; idempotencyKey: string; isHold: boolean; ttlMs: number; mayHold: boolean }

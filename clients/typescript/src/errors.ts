@@ -25,22 +25,17 @@ export class LockError extends Error {
 export class LockHeldError extends LockError {
   override name = "LockHeldError";
 
-  constructor(message: string, problem: ProblemDocument, retryAfterMs?: number) {
-    super(message, "lock-held", problem, retryAfterMs);
-    const dateOf = (text: string | undefined) => text === undefined ? undefined : new Date(text);
-    this.key = problem.key;
-    this.holder = problem.holder;
-    this.since = dateOf(problem.acquired_at);
-    this.until = dateOf(problem.expires_at);
-  }
+  constructor(message: string, override readonly problem: ProblemDocument, retryAfterMs?: number) { super(message, "lock-held", problem, retryAfterMs); }
 
   /** The held one of several keys. */
-  readonly key: string | undefined;
-  readonly holder: string | undefined;
-  readonly since: Date | undefined;
+  get key(): string | undefined { return this.problem.key; }
+  get holder(): string | undefined { return this.problem.holder; }
+  get since(): Date | undefined { return dateOf(this.problem.acquired_at); }
   /** The time of the service at which the lock expires unless the holder renews it. */
-  readonly until: Date | undefined;
+  get until(): Date | undefined { return dateOf(this.problem.expires_at); }
 }
+
+const dateOf = (text: string | undefined) => text === undefined ? undefined : new Date(text);
 
 /** The lock has ended, or may have ended, without a release by this client. */
 export class LockLostError extends LockError {

@@ -9,8 +9,7 @@ import type { Transport } from "./transport.js";
 export interface Held extends AsyncDisposable {
   readonly ok: true;
   /** The key; of several, the first one. */
-  readonly key: string;
-  readonly keys: readonly string[];
+  readonly key: string; readonly keys: readonly string[];
   /** Larger than that of each earlier grant. Send it along with what the lock protects. */
   readonly fencingToken: number;
   readonly ttlMs: number;
@@ -34,26 +33,24 @@ export interface Held extends AsyncDisposable {
 
 /** What a lock that is held needs to send requests. */
 export interface Access { transport: Transport; resource: Resource; token: string; requestTimeoutMs: number }
-
 export interface Attempt { ttlMs: number; timeoutMs: number; signal: AbortSignal; isBackground: boolean }
 
 /** How a lock is kept: by renewals, or by a connection. */
 export interface Keeper {
   /** Begins when the caller gets the lock. */
-  start(lock: HeldLock): void;
+  start?(lock: HeldLock): void;
   /** Renews the lock once, and tells the lock by extend. */
   renew(lock: HeldLock, attempt: Attempt): Promise<void>;
   /** How long after a renewal the next one is due. */
   intervalMs(ttlMs: number): number;
   /** Ends what keeps the lock, after its release. */
-  end(): void;
+  end?(): void;
   /** Whether the end of a request that was under way may have released the lock. */
   readonly mayEndLock?: boolean;
 }
 
 /** Renews a lock at a third of its ttl. */
 export const byRenewals: Keeper = {
-  start() { /* The first renewal comes later. */ },
   async renew(lock, { ttlMs, timeoutMs, signal, isBackground }) {
     const sent = performance.now();
     const body: Renewal = { ttl_seconds: ttlMs / 1000 };
@@ -61,10 +58,9 @@ export const byRenewals: Keeper = {
     const answer = await transport.request("PUT", resource.path, {
       attempted: `renew ${resource.label}`, headers: { "X-Lock-Token": token }, body, timeoutMs, signal, isBackground,
     });
-    lock.extend(sent + ttlMs, ttlMs, answer.body as Pick<LockDocument, "expires_at">);
+    lock.extend(sent + ttlMs, ttlMs, answer as Pick<LockDocument, "expires_at">);
   },
   intervalMs: ttlMs => ttlMs / 3,
-  end() { /* Nothing goes on between renewals. */ },
 };
 
 export class HeldLock implements Held {
@@ -72,8 +68,7 @@ export class HeldLock implements Held {
   readonly #lost = new AbortController();
   /** Aborts when the lock is released or lost, which ends what goes on in the background. */
   readonly #ended = new AbortController();
-  #deadline: number;
-  #deadlineTimer: NodeJS.Timeout | undefined;
+  #deadline: number; #deadlineTimer: NodeJS.Timeout | undefined;
   #renewedAt = performance.now();
   #nap = new AbortController();
   /** Renewals come one after the other, so that the ttl of the last call counts. */
@@ -108,7 +103,7 @@ export class HeldLock implements Held {
     signal?.removeEventListener("abort", onAbort);
     this.#ended.signal.throwIfAborted();
     this.#watchDeadline();
-    this.keeper.start(this);
+    this.keeper.start?.(this);
     if (isRenewed) void this.#keep();
   }
 
@@ -122,7 +117,7 @@ export class HeldLock implements Held {
   /** Ends all that keeps the lock. */
   drop(reason: unknown): void {
     this.#end(reason);
-    this.keeper.end();
+    this.keeper.end?.();
   }
 
   /** Moves the deadline. Called with each renewal. */
@@ -218,7 +213,7 @@ export class HeldLock implements Held {
       if (error instanceof LockLostError) this.#lost.abort(error);
       throw error;
     } finally {
-      this.keeper.end();
+      this.keeper.end?.();
     }
   }
 
@@ -244,5 +239,5 @@ export async function deleteUntil({ transport, resource, token, requestTimeoutMs
 export function mayHaveHappened(error: unknown): boolean {
   if (error instanceof LockUnavailableError) return error.wasSent;
   if (error instanceof LockHeldError) return false;
-  return error instanceof LockError ? (error.problem?.status ?? 500) >= 500 : true;
+  return !(error instanceof LockError) || error.code !== "refused" && (error.problem?.status ?? 500) >= 500;
 }

@@ -7,17 +7,12 @@ import { withQuery, type AcquiredLock, type LockDocument, type ProblemDocument, 
 import type { Attempt, HeldLock, Keeper } from "./held.js";
 import type { RequestOptions, Transport } from "./transport.js";
 
-/** A connection is replaced so often, so that the drift of clocks does not matter and the bearer token is fresh. */
-const replaceAfterMs = 10 * 60_000;
-
 /** When a request was sent, by performance.now(), and the time of the service in its answer, in milliseconds. */
 interface Anchor { sent: number; stamp: number }
 
-const holding = (path: string) => withQuery(path, { hold: "true" });
-
 /** Acquires a lock that the connection of the answer holds. */
 export async function openHold(transport: Transport, resource: Resource, options: RequestOptions, sent: number): Promise<{ granted: AcquiredLock; keeper: Keeper }> {
-  const connection = await Connection.open<AcquiredLock>(transport, "POST", holding(resource.post), options, "acquired");
+  const connection = await connect<AcquiredLock>(transport, "POST", resource.post, options, "acquired");
   return { granted: connection.first, keeper: new ByConnection(connection, { sent, stamp: Date.parse(connection.first.acquired_at) }) };
 }
 
@@ -36,16 +31,16 @@ class ByConnection implements Keeper {
     const sent = performance.now();
     const body: Renewal = { ttl_seconds: ttlMs / 1000 };
     this.#isReplaced = true;
-    const connection = await Connection.open<LockDocument>(transport, "PUT", holding(resource.path), {
+    const connection = await connect<LockDocument>(transport, "PUT", resource.path, {
       attempted: `hold ${resource.label}`, headers: { "X-Lock-Token": token }, body, timeoutMs, signal, isBackground, keep: end => this.#leftovers.push(end),
     }, "renewed");
     const former = this.connection;
     this.connection = connection;
     this.anchor = { sent, stamp: Date.parse(connection.first.renewed_at) };
     this.#isReplaced = false;
-    former.end();
+    former.response.destroy();
     this.#endLeftovers();
-    if (signal.aborted) return connection.end();
+    if (signal.aborted) return void connection.response.destroy();
     lock.extend(sent + ttlMs, ttlMs, connection.first);
     void this.#read(lock, connection);
   }
@@ -54,12 +49,12 @@ class ByConnection implements Keeper {
     if (!this.#isRead) void this.#read(lock, this.connection);
   }
 
-  intervalMs(): number { return replaceAfterMs; }
-
+  /** A connection is replaced so often that the drift of clocks does not matter, and that the bearer token is fresh. */
+  intervalMs(): number { return 10 * 60_000; }
   get mayEndLock(): boolean { return this.#isReplaced; }
 
   end(): void {
-    this.connection.end();
+    this.connection.response.destroy();
     this.#endLeftovers();
   }
 
@@ -97,36 +92,30 @@ class ByConnection implements Keeper {
 }
 
 /** A response that is a stream of events, whose first one has been read. */
-class Connection<T> {
-  private constructor(readonly response: IncomingMessage, readonly events: AsyncGenerator<ServerEvent>, readonly first: T) {}
+interface Connection<T> { response: IncomingMessage; events: AsyncGenerator<ServerEvent>; first: T }
 
-  static async open<T>(transport: Transport, method: string, path: string, options: RequestOptions, expected: string): Promise<Connection<T>> {
-    const response = await transport.open(method, path, options);
-    const end = () => { response.destroy(); };
-    options.signal?.addEventListener("abort", end, { once: true });
-    const events = serverEvents(response);
-    let timer: NodeJS.Timeout | undefined;
-    // Until the caller has the lock, the timer keeps the process alive.
-    const timeout = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new LockUnavailableError(`Cannot ${options.attempted}: no event within ${options.timeoutMs} ms`, true)), options.timeoutMs);
-    });
-    try {
-      const { value } = await Promise.race([events.next(), timeout]);
-      options.signal?.throwIfAborted();
-      if (value === undefined || value.name !== expected) throw new LockUnavailableError(`Cannot ${options.attempted}: the stream does not begin with ${expected}`, true);
-      return new Connection<T>(response, events, value.data as T);
-    } catch (error) {
-      if (options.keep === undefined) end();
-      else options.keep(end);
-      options.signal?.throwIfAborted();
-      throw error instanceof LockUnavailableError ? error : new LockUnavailableError(`Cannot ${options.attempted}: the stream was cut off`, true, error);
-    } finally {
-      clearTimeout(timer);
-      options.signal?.removeEventListener("abort", end);
-    }
+async function connect<T>(transport: Transport, method: string, path: string, options: RequestOptions, expected: string): Promise<Connection<T>> {
+  const response = await transport.open(method, withQuery(path, { hold: "true" }), options);
+  const end = () => { response.destroy(); };
+  const unavailable = (detail: string, cause?: unknown) => new LockUnavailableError(`Cannot ${options.attempted}: ${detail}`, true, cause);
+  const events = serverEvents(response);
+  let timer: NodeJS.Timeout | undefined;
+  // Until the caller has the lock, the timer keeps the process alive.
+  const timeout = new Promise<never>((_, reject) => { timer = setTimeout(() => reject(unavailable("no event comes")), options.timeoutMs); });
+  options.signal?.addEventListener("abort", end, { once: true });
+  try {
+    const { value } = await Promise.race([events.next(), timeout]);
+    if (value?.name !== expected) throw unavailable(`the stream does not begin with ${expected}`);
+    options.signal?.throwIfAborted();
+    return { response, events, first: value.data as T };
+  } catch (error) {
+    (options.keep ?? (ending => ending()))(end);
+    options.signal?.throwIfAborted();
+    throw error instanceof LockUnavailableError ? error : unavailable("the stream was cut off", error);
+  } finally {
+    clearTimeout(timer);
+    options.signal?.removeEventListener("abort", end);
   }
-
-  end(): void { this.response.destroy(); }
 }
 
 interface ServerEvent { name: string; data: unknown }

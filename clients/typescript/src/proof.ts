@@ -17,7 +17,6 @@ export type Lock<T extends Persistent<unknown>> = T & Disposable & AsyncDisposab
 
 /** Marks what a repository has read. It does nothing at run time. */
 export const persist = <T>(entity: T): Persistent<T> => entity as Persistent<T>;
-
 const proofs = new WeakMap<object, Held>();
 /** The entities that have been locked at any time. */
 const proven = new WeakSet<object>();
@@ -52,21 +51,17 @@ export function locked<R extends object, M extends keyof R>(repository: R, ...me
   }) as Demanding<R, M>;
 }
 
-export interface EntityLocksOptions<T> {
+export interface EntityLocksOptions<T> extends Pick<EntityOptions, "ttl" | "timeout"> {
   /** The key of the lock of an entity. */
   keyOf: (entity: T) => string;
   /** Reads the entity anew, under its lock. Nothing means that it does not exist any more. */
   read: (entity: T, held: Held) => Promise<T | null | undefined> | T | null | undefined;
-  /** 30,000 by default. */
-  ttl?: number;
-  /** 5,000 by default. */
-  timeout?: number;
 }
 
 export interface EntityOptions extends Pick<AcquireOptions, "signal" | "reason" | "priority" | "hold"> {
-  /** How long the lock outlasts this process, in milliseconds. It is renewed for as long as it is held. */
+  /** How long the lock outlasts this process, in milliseconds: 30,000 by default. It is renewed for as long as it is held. */
   ttl?: number;
-  /** How long to wait for another holder, in milliseconds. */
+  /** How long to wait for another holder, in milliseconds: 5,000 by default. */
   timeout?: number;
   /** In place of the one that is derived from the entity. */
   key?: string;
@@ -74,7 +69,6 @@ export interface EntityOptions extends Pick<AcquireOptions, "signal" | "reason" 
 
 /** The keys that a scope holds or is about to acquire, and the scope around it. */
 interface Scope { keys: Set<string>; parent: Scope | undefined }
-
 const scopes = new AsyncLocalStorage<Scope>();
 
 /**
@@ -118,7 +112,7 @@ export class EntityLocks<T extends object> {
 
   #prove(entity: T, held: Held, onRelease: () => void): Lock<Persistent<T>> {
     const release = async () => {
-      proofs.delete(entity);
+      if (proofs.get(entity) === held) proofs.delete(entity);
       onRelease();
       await held.release();
     };

@@ -2,9 +2,6 @@
 
 import { isRepeatable, LockError } from "./errors.js";
 
-const firstPauseMs = 50;
-const longestPauseMs = 2000;
-
 export interface RepeatOptions {
   /** By performance.now(). It is asked anew for each pause. */
   until: () => number;
@@ -17,7 +14,7 @@ export interface RepeatOptions {
 /** Calls attempt until it succeeds, fails for good, or the time has come. It always tries once. */
 export async function repeat<T>(attempt: (remainingMs: number) => Promise<T>, options: RepeatOptions): Promise<T> {
   const mayPass = options.mayPass ?? isRepeatable;
-  for (let pauseMs = firstPauseMs; ; pauseMs = Math.min(pauseMs * 2, longestPauseMs)) {
+  for (let pauseMs = 50; ; pauseMs = Math.min(pauseMs * 2, 2000)) {
     options.signal?.throwIfAborted();
     try {
       return await attempt(Math.max(options.until() - performance.now(), 1));

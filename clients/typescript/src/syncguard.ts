@@ -17,8 +17,7 @@ export interface AcquiredResult extends AsyncDisposable {
   release(): Promise<{ ok: boolean }>;
   extend(ttlMs: number): Promise<ExtendResult>;
 }
-export interface LockedResult extends AsyncDisposable { ok: false; reason: "locked" }
-export type AcquireResult = AcquiredResult | LockedResult;
+export type AcquireResult = AcquiredResult | AsyncDisposable & { ok: false; reason: "locked" };
 export type ExtendResult = { ok: true; expiresAtMs: number } | { ok: false };
 export type LookupQuery = { key: string } | { lockId: string };
 
@@ -49,7 +48,6 @@ function checkLockId(lockId: string): string {
   if (!/^[A-Za-z0-9_-]{22}$/.test(lockId)) throw new LockError("A lockId has 22 characters of base64url", "InvalidArgument");
   return lockId;
 }
-
 const hash = (text: string) => createHash("sha256").update(text).digest("hex").slice(0, 24);
 export const fenceOf = (fencingToken: number): string => String(fencingToken).padStart(19, "0");
 
@@ -116,10 +114,7 @@ export interface LockOptions {
   key: string;
   /** 30,000 by default. */
   ttlMs?: number;
-  /**
-   * For how long to try: timeoutMs is 5,000 by default. Waiting callers queue in the service and send no requests, so a delay of
-   * retries is not needed; maxRetries counts only if it is 0, which means that the call does not wait.
-   */
+  /** TimeoutMs is 5,000 by default. Waiting callers queue in the service and do not retry; only maxRetries: 0 counts, and means no wait. */
   acquisition?: { maxRetries?: number; retryDelayMs?: number; timeoutMs?: number };
   signal?: AbortSignal;
 }

@@ -4,7 +4,7 @@
 import { readFile } from "node:fs/promises";
 import http from "node:http";
 import https from "node:https";
-import { errorOf, LockUnavailableError } from "./errors.js";
+import { errorOf, LockError, LockUnavailableError } from "./errors.js";
 import type { ProblemDocument } from "./api.js";
 
 /** A bearer token: a file that is read for each request, since projected tokens are replaced, or a function that is called for each. */
@@ -12,9 +12,7 @@ export type TokenSource = { file: string } | (() => string | Promise<string>);
 
 export interface RequestOptions {
   /** A phrase for errors, such as "acquire lock x". */
-  attempted: string;
-  headers?: Record<string, string>;
-  body?: unknown;
+  attempted: string; headers?: Record<string, string>; body?: unknown;
   /** Ends the request, which then fails with the reason. */
   signal?: AbortSignal | undefined;
   /** Bounds the time until the whole answer has come; of a stream, until it begins. */
@@ -25,13 +23,9 @@ export interface RequestOptions {
   keep?: (end: () => void) => void;
 }
 
-export interface Answer { status: number; body: unknown }
-
 export class Transport {
-  readonly #base: URL;
-  readonly #isSecure: boolean;
-  #agent: http.Agent | undefined;
-  #authority: string | undefined;
+  readonly #base: URL; readonly #isSecure: boolean;
+  #agent: http.Agent | undefined; #authority: string | undefined;
 
   constructor(url: string, readonly token: TokenSource | undefined, readonly ca: string | { file: string } | undefined) {
     this.#base = new URL(url);
@@ -47,12 +41,11 @@ export class Transport {
     return this.#agent = this.#isSecure ? new https.Agent({ keepAlive: true, ...(ca === undefined ? {} : { ca }) }) : new http.Agent({ keepAlive: true });
   }
 
-  /** Sends a request and reads the answer. Refusals are errors. */
-  request(method: string, path: string, options: RequestOptions): Promise<Answer> {
+  /** Sends a request and returns the body of the answer. Refusals are errors. */
+  request(method: string, path: string, options: RequestOptions): Promise<unknown> {
     return this.#send(method, path, options, async response => {
       const text = await textOf(response);
-      if (text === "") return { status: response.statusCode ?? 0, body: undefined };
-      return { status: response.statusCode ?? 0, body: JSON.parse(text) as unknown };
+      return text === "" ? undefined : JSON.parse(text) as unknown;
     });
   }
 
@@ -89,7 +82,8 @@ export class Transport {
       const end = () => { request.destroy(); };
       const fail = (error: unknown, ending = end) => { settle(); reject(error); ending(); };
       const onAbort = () => fail(options.signal?.reason);
-      const timer = setTimeout(() => fail(unavailable(`no answer within ${Math.round(options.timeoutMs)} ms`, wasSent), () => options.keep === undefined ? end() : options.keep(end)), options.timeoutMs);
+      const onTimeout = () => fail(unavailable(`no answer within ${Math.round(options.timeoutMs)} ms`, wasSent), () => options.keep === undefined ? end() : options.keep(end));
+      const timer = setTimeout(onTimeout, options.timeoutMs);
       if (options.isBackground) timer.unref();
       const settle = () => { clearTimeout(timer); options.signal?.removeEventListener("abort", onAbort); };
       options.signal?.addEventListener("abort", onAbort, { once: true });
@@ -102,8 +96,8 @@ export class Transport {
       request.on("response", response => {
         const status = response.statusCode ?? 0;
         const result = status >= 200 && status < 300 ? read(response) : textOf(response).then(text => { throw refusal(options.attempted, response, text); });
-        result.then(value => { settle(); resolve(value); }, error => fail(error instanceof Error && "code" in error && "problem" in error ? error
-          : unavailable("the answer was cut off or is not understood", true, error)));
+        result.then(value => { settle(); resolve(value); },
+          (error: unknown) => fail(error instanceof LockError ? error : unavailable("the answer was cut off or is not understood", true, error)));
       });
       request.end(body);
     });
@@ -120,8 +114,9 @@ async function textOf(response: http.IncomingMessage): Promise<string> {
 /** Returns the error of an answer that is not a success. */
 function refusal(attempted: string, response: http.IncomingMessage, text: string): Error {
   const seconds = Number(response.headers["retry-after"]);
-  let problem: ProblemDocument | undefined;
-  if (response.headers["content-type"]?.startsWith("application/problem+json")) problem = JSON.parse(text) as ProblemDocument;
-  if (problem !== undefined) return errorOf(attempted, problem, Number.isFinite(seconds) ? seconds * 1000 : undefined);
-  return new LockUnavailableError(`Cannot ${attempted}: status ${response.statusCode} without a problem document`, true);
+  if (response.headers["content-type"]?.startsWith("application/problem+json")) {
+    return errorOf(attempted, JSON.parse(text) as ProblemDocument, Number.isFinite(seconds) ? seconds * 1000 : undefined);
+  }
+  const message = `Cannot ${attempted}: status ${response.statusCode} without a problem document`;
+  return (response.statusCode ?? 0) >= 500 ? new LockUnavailableError(message, true) : new LockError(message, "refused");
 }
