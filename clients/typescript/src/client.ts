@@ -6,7 +6,8 @@ import { byRenewals, deleteUntil, HeldLock, mayHaveHappened, type Held, type Kee
 import { openHold } from "./hold.js";
 import { pause, repeat } from "./repeat.js";
 import { Transport, type TokenSource } from "./transport.js";
-import { lockResource, setResource, withQuery, type AcquiredLock, type AcquiredSet, type Acquisition, type HolderReference, type LockDocument, type Resource } from "./api.js";
+import { lockResource, setResource, withQuery, type AcquiredLock, type AcquiredSet, type Acquisition, type HolderReference, type LockDocument,
+  type Resource } from "./api.js";
 
 export interface LockClientOptions {
   /** Where the service is, as in https://lock-operator-facade.forrst-system.svc. */

@@ -14,6 +14,8 @@ export class FakeService implements AsyncDisposable {
   isMute = false;
   /** Answers requests of this method with 503. */
   failing: string | undefined;
+  /** Carries so many requests of PUT out without an answer. */
+  stalled = 0;
   /** Added to the clock of the service, in milliseconds. */
   skewMs = 0;
   #fencing = 0;
@@ -101,14 +103,15 @@ export class FakeService implements AsyncDisposable {
     const former = lock.connection;
     const holding = lock;
     lock.connection = response;
-    response.writeHead(request.method === "POST" ? 201 : 200, { "Content-Type": "text/event-stream" });
-    response.write(`event: ${request.method === "POST" ? "acquired" : "renewed"}\ndata: ${JSON.stringify(document)}\n\n`);
-    const alive = setInterval(() => { if (!this.isMute) response.write(": alive\n\n"); }, ttlMs / 4);
     response.on("close", () => {
-      clearInterval(alive);
       // The end of the connection ends the lock, unless another one holds it.
       if (holding.connection === response && this.locks.get(key) === holding) this.locks.delete(key);
     });
+    if (request.method === "PUT" && this.stalled-- > 0) return;
+    response.writeHead(request.method === "POST" ? 201 : 200, { "Content-Type": "text/event-stream" });
+    response.write(`event: ${request.method === "POST" ? "acquired" : "renewed"}\ndata: ${JSON.stringify(document)}\n\n`);
+    const alive = setInterval(() => { if (!this.isMute) response.write(": alive\n\n"); }, ttlMs / 4);
+    response.on("close", () => clearInterval(alive));
     former?.end(`event: lost\ndata: ${JSON.stringify({ detail: "held by another connection", status: 410 })}\n\n`);
   }
 

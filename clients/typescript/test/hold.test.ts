@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { describe, test } from "node:test";
 import { LockClient, LockError, LockHeldError, LockLostError } from "../src/index.js";
 import { FakeService } from "./fake.js";
-import { aborted, control, eventually, isFree, lockObjects, newClient, newKey, skip } from "./support.js";
+import { aborted, control, eventually, isFree, lockObjects, newClient, newKey, Proxy, skip } from "./support.js";
 
 describe("A connection that holds a lock", () => {
   const clientOf = (service: FakeService) => new LockClient({ url: service.url, namespace: "n", requestTimeoutMs: 60_000, onReleaseError: error => { throw error; } });
@@ -71,6 +71,28 @@ describe("A connection that holds a lock", () => {
     service.renew("a");
     await held.renew();
     assert.equal(held.signal.aborted, false);
+  });
+
+  test("that is silent, and whose successor gets no answer in time, loses nothing", async () => {
+    await using service = await FakeService.start();
+    await using held = await clientOf(service).acquire("a", { hold: true, ttlMs: 5000 });
+    const { fencing } = service.lock("a");
+    service.stalled = 1;
+    await held.renew();
+    assert.deepEqual(service.requests, ["POST hold", "PUT hold", "PUT hold"]);
+    assert.equal(service.lock("a").fencing, fencing);
+    assert.equal(held.signal.aborted, false);
+  });
+
+  test("is released while another one takes it up", async () => {
+    await using service = await FakeService.start();
+    const held = await clientOf(service).acquire("a", { hold: true });
+    service.stalled = Infinity;
+    const renewed = assert.rejects(held.renew(), (error: unknown) => error instanceof LockError && error.code === "released");
+    await eventually(() => service.requests.includes("PUT hold"), "the request to take it up");
+    await held.release();
+    await renewed;
+    assert.equal(service.locks.size, 0);
   });
 
   test("that tells a loss aborts the signal", async () => {
@@ -159,11 +181,35 @@ describe("A façade that holds a lock by a connection", { skip }, () => {
 
   test("hands it to a program that has waited", async () => {
     const key = newKey("hold");
+    await using proxy = await Proxy.start();
     const held = await client.acquire(key, { hold: true });
-    const waiting = client.acquire(key, { hold: true, waitMs: 60_000 });
+    const waiting = newClient({ url: proxy.url }).acquire(key, { hold: true, waitMs: 60_000, ttlMs: 5000 });
+    await eventually(() => proxy.requests.length >= 2, "a wait");
+    await new Promise(resolve => setTimeout(resolve, 1800)); // Longer than a third of the ttl.
     await held.release();
     await using next = await waiting;
     assert.ok(next.fencingToken > held.fencingToken);
+    assert.ok(next.deadline > performance.now());
+  });
+
+  test("is asked again when its answer is lost", async () => {
+    await using proxy = await Proxy.start();
+    let cuts = 0;
+    proxy.isLost = request => request.startsWith("POST") && cuts++ === 0;
+    await using held = await newClient({ url: proxy.url }).acquire(newKey("hold"), { hold: true });
+    assert.equal((await client.get(held.key))?.fencingToken, held.fencingToken);
+    assert.equal(held.signal.aborted, false);
+  });
+
+  test("goes on when the connection is cut", async () => {
+    const key = newKey("hold");
+    await using proxy = await Proxy.start();
+    const held = await newClient({ url: proxy.url }).acquire(key, { hold: true });
+    proxy.cut();
+    // The end of the connection has ended the lock, unless the next connection came first.
+    await eventually(async () => held.signal.aborted || proxy.requests.some(each => each.startsWith("PUT")), "the next connection");
+    await held.release().catch((error: unknown) => assert.ok(error instanceof LockLostError));
+    assert.equal(await client.get(key), undefined);
   });
 
   test("no lock is left", async () => {

@@ -1,4 +1,7 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import http from "node:http";
+import type { AddressInfo } from "node:net";
 import { describe, test } from "node:test";
 import { LockError, LockLostError } from "../src/index.js";
 import { aborted, backgroundErrors, eventually, isFree, lockObjects, newClient, newKey, Proxy, skip } from "./support.js";
@@ -48,6 +51,17 @@ describe("An answer that is lost", { skip }, () => {
     await assert.rejects(failed, (error: unknown) => error instanceof LockError && error.code === "unavailable");
     isCut = false;
     await eventually(() => isFree(key), "the release in the background");
+  });
+
+  test("that another server has given is an error, and is not asked for again", async () => {
+    let requests = 0;
+    const server = http.createServer((_, response) => { requests++; response.writeHead(404).end("no such page"); }).listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const client = newClient({ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` });
+    await assert.rejects(client.acquire("a"), (error: unknown) => error instanceof LockError && error.code === "refused");
+    assert.equal(requests, 1);
+    server.closeAllConnections();
+    server.close();
   });
 
   test("of every renewal loses the lock at its deadline", async () => {
