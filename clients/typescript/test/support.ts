@@ -62,6 +62,8 @@ export class Proxy implements AsyncDisposable {
   onRequest: (head: string) => void = () => {};
   /** Called with each answer. If it returns true, the connection is cut instead. */
   isLost: (request: string, answer: string) => boolean = () => false;
+  /** How long answers take longer, in milliseconds. */
+  delayMs = 0;
   readonly #server: net.Server;
   readonly #sockets = new Set<net.Socket>();
 
@@ -86,6 +88,7 @@ export class Proxy implements AsyncDisposable {
       });
       outer.on("data", data => {
         if (this.isLost(last, data.toString("latin1"))) { inner.destroy(); outer.destroy(); }
+        else if (this.delayMs > 0) setTimeout(() => inner.write(data), this.delayMs);
         else inner.write(data);
       });
     });
