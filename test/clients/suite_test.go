@@ -6,6 +6,7 @@ package clients_test
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -21,6 +22,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	certutil "k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -139,7 +141,8 @@ var _ = Describe("The TypeScript client", func() {
 		command := exec.CommandContext(ctx, "node", "--test", "--test-concurrency=1", "dist/test/")
 		command.Dir = folder
 		command.Env = append(os.Environ(),
-			"LOCK_URL=http://"+f.address, "LOCK_NAMESPACE="+f.namespace, "LOCK_TOKEN_FILE="+f.tokenFile, "LOCK_CONTROL="+f.serveControl(ctx))
+			"LOCK_URL=http://"+f.address, "LOCK_NAMESPACE="+f.namespace, "LOCK_TOKEN_FILE="+f.tokenFile, "LOCK_CONTROL="+f.serveControl(ctx),
+			"LOCK_CERTIFICATES="+certificates())
 		run(command)
 	},
 		Entry("without authentication", false),
@@ -163,6 +166,19 @@ var _ = Describe("The TypeScript client", func() {
 		Expect(others).To(ConsistOf("LICENSE", "README.md", "package.json"))
 	})
 })
+
+// certificates returns a folder with two certificates for loopback, each of its own authority, and their keys.
+func certificates() string {
+	GinkgoHelper()
+	folder := GinkgoT().TempDir()
+	for _, name := range []string{"first", "second"} {
+		certificate, key, err := certutil.GenerateSelfSignedCertKey("localhost", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(os.WriteFile(filepath.Join(folder, name+".crt"), certificate, 0o600)).To(Succeed())
+		Expect(os.WriteFile(filepath.Join(folder, name+".key"), key, 0o600)).To(Succeed())
+	}
+	return folder
+}
 
 // installed returns the folder of the client, compiled, with what that takes from the registry of npm. Without Node the spec is
 // skipped; in CI that is a failure.
