@@ -32,7 +32,7 @@ import (
 
 const (
 	// patience bounds what must happen, on a busy machine.
-	patience = 5 * time.Minute
+	patience = 10 * time.Minute
 	// audience is that of the tokens for the façade.
 	audience = "lock-operator.forrst.dev"
 )

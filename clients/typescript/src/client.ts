@@ -69,9 +69,7 @@ export interface LockInfo {
 export class LockClient {
   readonly namespace: string;
   readonly onReleaseError: (error: LockError) => void;
-  readonly #transport: Transport;
-  readonly #requestTimeoutMs: number;
-  readonly #defaults: Partial<AcquireOptions>;
+  readonly #transport: Transport; readonly #requestTimeoutMs: number; readonly #defaults: Partial<AcquireOptions>;
   /** The longest wait of one request: what the service allows, as far as is known. Proxies end connections that are idle for minutes. */
   #maxWaitMs = 60_000;
 

@@ -51,10 +51,7 @@ export class Transport {
 
   /** Sends a request and returns the answer to read, if it is no refusal. Reading it does not keep the process alive. */
   open(method: string, path: string, options: RequestOptions): Promise<http.IncomingMessage> {
-    return this.#send(method, path, options, async response => {
-      response.socket.unref();
-      return response;
-    });
+    return this.#send(method, path, options, async response => { response.socket.unref(); return response; });
   }
 
   async #send<T>(method: string, path: string, options: RequestOptions, read: (response: http.IncomingMessage) => Promise<T>): Promise<T> {

@@ -126,7 +126,7 @@ describe("A connection that holds a lock", () => {
 
   test("does not outlive a failed release", async () => {
     await using service = await FakeService.start();
-    const client = new LockClient({ url: service.url, namespace: "n", requestTimeoutMs: 200 });
+    const client = new LockClient({ url: service.url, namespace: "n", requestTimeoutMs: 3000 });
     const held = await client.acquire("a", { hold: true });
     service.failing = "DELETE";
     await assert.rejects(held.release(), (error: unknown) => error instanceof LockError && error.problem?.status === 503);

@@ -24,7 +24,7 @@ test("a certificate authority is read from its file for each request", { skip: f
   };
   const first = await serve("first");
   const { port } = first.address() as AddressInfo;
-  const client = newClient({ url: `https://127.0.0.1:${port}`, ca: { file }, requestTimeoutMs: 300 });
+  const client = newClient({ url: `https://127.0.0.1:${port}`, ca: { file }, requestTimeoutMs: 2000 });
   await assert.rejects(client.get("a"), LockUnavailableError, "without the file");
   await copyFile(`${folder}/second.crt`, file);
   await assert.rejects(client.get("a"), LockUnavailableError, "with another authority");
