@@ -341,7 +341,7 @@ func TestProposesReleaseOnlyWithTheOwnerToken(t *testing.T) {
 func byConnections(objects []client.Object) []client.Object {
 	for _, each := range objects {
 		if held, ok := each.(*v1alpha1.Lock); ok {
-			held.Annotations = map[string]string{v1alpha1.HeldByAnnotation: v1alpha1.HeldByConnection}
+			held.Annotations = map[string]string{v1alpha1.ConnectionAnnotation: "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}
 		}
 	}
 	return objects

@@ -28,7 +28,7 @@ steps=(
   "timing|#make timing"
   "elsewhere|#export OPERATOR_NAMESPACE=platform-locks OPERATOR_NAME_PREFIX=team- TAG=; make test-one PKG=./test/e2e FOCUS=. && make test-one PKG=./test/jobs FOCUS=."
   "pairs|#export PAIR_ROUNDS=50; make test-one PKG=./lock/locktest FOCUS='two calls at once' && make test-one PKG=./test/contract FOCUS='[Tt]wo calls at once' && make test-one PKG=./test/rest FOCUS='Two calls at once' && RACE= TESTFLAGS=-timeout=60m make test-one PKG=./test/cli/write FOCUS='Two commands at once'"
-  "held|^facade/(locks|rest)/hold#RACE= make test-one PKG=./test/line FOCUS='keep them while all replicas are replaced'"
+  "held|^facade/(locks|rest)/hold#export LINE_HELD=300 LINE_HELD_SECONDS=60; RACE= make test-one PKG=./test/line FOCUS='keep them while all replicas are replaced'"
   "sets|#CROSSING_SETS=1 make test-one PKG=./test/rest FOCUS='never one to two'"
   "witness|#RUN_WITNESS_RUNS=\${RUN_WITNESS_RUNS:-1000} go test -count=1 -timeout=0 -run=^TestWitness$ ./test/run"
   "renewals|#RENEWED=10000 make test-one PKG=./test/holders FOCUS='change of the leader that renews'"

@@ -28,10 +28,6 @@ const AcquisitionAnnotation = "forrst.dev/acquisition"
 // sets it on its own lock.
 const ForceReleaseReasonAnnotation = "forrst.dev/force-release-reason"
 
-// HeldByAnnotation says how a lock is kept: [HeldByConnection], or by its holder if there is none. It is for people alone,
-// and belongs to one grant.
-const HeldByAnnotation = "forrst.dev/held-by"
-
-// HeldByConnection is the value of [HeldByAnnotation] for a lock that a façade renews as long as a connection of its holder
-// lives.
-const HeldByConnection = "connection"
+// ConnectionAnnotation identifies the connection of its holder for as long as which a façade renews a lock. It belongs to one
+// grant. Another connection of the holder that takes the lock up replaces it. A UUID.
+const ConnectionAnnotation = "forrst.dev/connection"

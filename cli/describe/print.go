@@ -19,6 +19,7 @@ import (
 	"forrst.dev/lock-operator/cli/terminal"
 	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/lock/jobs"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
 // Printer writes facts.
@@ -162,7 +163,7 @@ func (p *page) free() {
 func (p *page) held() {
 	row := locks.RowOf(p.Lock)
 	state, holder, reason := "held", row.Holder, row.Reason
-	isConnected := p.Lock.Annotations[v1alpha1.HeldByAnnotation] == v1alpha1.HeldByConnection
+	isConnected := rules.ConnectionOf(p.Lock) != ""
 	switch {
 	case isConnected && p.isMine():
 		state = "held by a connection of yours"

@@ -89,6 +89,9 @@ func (a *Acquisition) Scope() v1alpha1.Scope { return a.request.Scope }
 // Priority is that of the request. One above 0 needs [access.VerbPrioritize], also if the request does not wait.
 func (a *Acquisition) Priority() int32 { return a.request.Priority }
 
+// Connection is that which is to hold the requested lock. Empty if none is.
+func (a *Acquisition) Connection() string { return a.request.Connection }
+
 // TTL is how long the requested lock lives. Zero means the default.
 func (a *Acquisition) TTL() time.Duration { return a.request.TTL }
 

@@ -37,6 +37,12 @@ func (c Claim) WithVersion(resourceVersion string) Claim {
 	return c
 }
 
+// TakenUpBy returns the claim of a connection which holds the lock from its renewal on. Empty means that none does.
+func (c Claim) TakenUpBy(connection string) Claim {
+	c.limits.NextConnection = connection
+	return c
+}
+
 // noOwner is the owner token of no grant: it is not valid UTF-8.
 const noOwner = "\xff"
 

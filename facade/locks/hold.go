@@ -36,24 +36,33 @@ type Connection interface {
 	Alive() error
 }
 
-// Hold renews a lock as long as a connection of its caller lives. Whoever has renewed a lock last holds it: each renewal, and the
-// release, is for the version that this hold has written last. It is not safe for concurrent use.
+// Hold renews a lock as long as a connection of its caller lives. The lock records the connection that has taken it up last, and each
+// renewal and the release are for that alone. It is not safe for concurrent use.
 type Hold struct {
 	locks  *Locks
 	caller *access.Caller
 	timers clock.WithTicker
-	// latest is the lock as this hold has acquired or renewed it last, or as a write that was no renewal has left it since.
+	// latest is the lock as it was acquired or renewed last.
 	latest *v1alpha1.Lock
-	// deadline is when the lock ends unless it is renewed: not before the service ends it, which counts from a later time.
+	// deadline is when the lock ends unless it is renewed: not after the service ends it, which counts from a later time.
 	deadline time.Time
 	failures int
 }
 
-// Hold returns the hold of a lock that the caller was granted or has renewed by a request which was sent at that time of the timers.
+// Hold returns the hold of a lock that the connection which it records was granted, or has renewed, by a request which was sent at
+// that time of the timers.
 func (l *Locks) Hold(caller *access.Caller, held *v1alpha1.Lock, sent time.Time, timers clock.WithTicker) *Hold {
 	h := &Hold{locks: l, caller: caller, timers: timers}
 	h.record(renewal{stored: held, sent: sent})
 	return h
+}
+
+// proof is that of the connection.
+func (h *Hold) proof() lock.Proof {
+	proof := h.caller.Proof(h.latest.Spec.Owner)
+	proof.FencingToken, _ = h.latest.FencingToken()
+	proof.Connection = rules.ConnectionOf(h.latest)
+	return proof
 }
 
 // renewal is how a renewal has ended.
@@ -72,15 +81,15 @@ func (h *Hold) record(done renewal) {
 }
 
 // Run renews the lock and tells the connection until ctx ends, or the connection tells an error. It returns that, or an error that
-// matches [lock.ErrNotHeld] if the lock has ended, or another call has renewed it and goes on with it.
+// matches [lock.ErrNotHeld] or [lock.ErrOwnerMismatch] if the lock has ended, or another connection has taken it up.
 func (h *Hold) Run(ctx context.Context, connection Connection) error {
 	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	done := make(chan renewal, 1)
 	isRenewing := false
 	defer func() {
-		if isRenewing { // The release needs to know the version that it writes.
-			h.record(<-done)
+		stop()
+		if isRenewing {
+			<-done
 		}
 	}()
 	changes, err := h.locks.backend.Watch(ctx, h.caller.Namespace, h.latest.Spec.FullKey())
@@ -109,12 +118,12 @@ func (h *Hold) Run(ctx context.Context, connection Connection) error {
 		case <-due.C():
 			if !isRenewing {
 				isRenewing = true
-				go func(latest *v1alpha1.Lock) { done <- h.renew(ctx, latest) }(h.latest)
+				go func(key v1alpha1.FullKey, proof lock.Proof) { done <- h.renew(ctx, key, proof) }(h.latest.Spec.FullKey(), h.proof())
 			}
 		case renewed := <-done:
 			isRenewing = false
 			h.record(renewed)
-			if errors.Is(renewed.err, lock.ErrNotHeld) {
+			if isOver(renewed.err) {
 				return renewed.err
 			}
 			due.Reset(h.untilDue())
@@ -156,10 +165,9 @@ func (h *Hold) untilDue() time.Duration {
 	return h.left() - lock.RenewalPause(ttl, 0)
 }
 
-// renew makes one attempt, of which the end of the connection does not keep it from learning the outcome. The error matches
-// [lock.ErrNotHeld] if the lock is not for this hold to renew any more.
-func (h *Hold) renew(ctx context.Context, latest *v1alpha1.Lock) (done renewal) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lock.OperationTimeout)
+// renew makes one attempt.
+func (h *Hold) renew(ctx context.Context, key v1alpha1.FullKey, proof lock.Proof) (done renewal) {
+	ctx, cancel := context.WithTimeout(ctx, lock.OperationTimeout)
 	defer cancel()
 	done.err = recovered(func() (err error) {
 		if err := h.caller.Permit.Spend(ctx, limits.Upkeep); err != nil {
@@ -170,48 +178,39 @@ func (h *Hold) renew(ctx context.Context, latest *v1alpha1.Lock) (done renewal) 
 			return err
 		}
 		defer endTurn()
-		return h.asWritten(ctx, latest, func(proof lock.Proof) (err error) {
-			done.sent = h.timers.Now()
-			done.stored, err = h.locks.backend.Renew(ctx, h.caller.Namespace, latest.Spec.FullKey(), proof, 0)
-			return err
-		})
+		done.sent = h.timers.Now()
+		done.stored, err = h.locks.backend.Renew(ctx, h.caller.Namespace, key, proof, 0)
+		return err
 	})
 	return done
 }
 
-// asWritten changes the lock in the version that this hold has written, or in a later one that no renewal has made, such as one
-// with another label. The error matches [lock.ErrNotHeld] if another call has renewed it.
-func (h *Hold) asWritten(ctx context.Context, latest *v1alpha1.Lock, change func(lock.Proof) error) error {
-	proof := h.caller.Proof(latest.Spec.Owner)
-	proof.FencingToken, _ = latest.FencingToken()
-	for proof.ResourceVersion = latest.ResourceVersion; ; {
-		err := change(proof)
-		switch {
-		case errors.Is(err, lock.ErrOwnerMismatch):
-			return fmt.Errorf("%w: %w", lock.ErrNotHeld, err)
-		case !errors.Is(err, lock.ErrStale):
-			return err
-		}
-		current, err := h.locks.backend.Get(ctx, h.caller.Namespace, latest.Spec.FullKey())
-		if err != nil {
-			return err
-		}
-		if !isOfGrant(current, latest) || !current.Spec.RenewTime.Equal(latest.Spec.RenewTime) {
-			return fmt.Errorf("another call has renewed the lock, and goes on with it: %w", lock.ErrNotHeld)
-		}
-		proof.ResourceVersion = current.ResourceVersion
-	}
-}
-
-// Release ends the lock, unless another call has renewed it since. It goes on when the caller has gone. A failure is logged: the
-// lock ends with its ttl then.
+// Release ends the lock, unless another connection has taken it up. It goes on when the caller has gone, and as long as the API
+// server does not answer; then the lock ends with its ttl.
 func (h *Hold) Release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lock.DefaultReleaseTimeout)
 	defer cancel()
-	err := h.asWritten(ctx, h.latest, func(proof lock.Proof) error {
-		return h.locks.backend.Release(ctx, h.caller.Namespace, h.latest.Spec.FullKey(), proof)
-	})
-	if err != nil && !errors.Is(err, lock.ErrNotHeld) {
-		h.locks.logger.Error(err, "Failed to release a lock after its connection", "namespace", h.caller.Namespace, "lock", string(h.latest.Spec.FullKey()))
+	key := h.latest.Spec.FullKey()
+	for failures := 1; ; failures++ {
+		err := recovered(func() error {
+			endTurn, err := h.locks.turn(ctx, h.caller, limits.Upkeep)
+			if err != nil {
+				return err
+			}
+			defer endTurn()
+			return h.locks.backend.Release(ctx, h.caller.Namespace, key, h.proof())
+		})
+		if err == nil || isOver(err) {
+			return
+		}
+		if ctx.Err() == nil && !errors.Is(err, lock.ErrRefused) {
+			select {
+			case <-ctx.Done():
+			case <-h.timers.After(lock.RenewalPause(h.latest.Spec.TTL.Duration, failures)):
+				continue
+			}
+		}
+		h.locks.logger.Error(err, "Failed to release a lock after its connection", "namespace", h.caller.Namespace, "lock", string(key))
+		return
 	}
 }

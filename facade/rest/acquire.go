@@ -140,7 +140,8 @@ func (c *call) findOwn(ctx context.Context, requested *acquisition) (*v1alpha1.L
 	if err != nil {
 		return nil, lock.ErrOwnerMismatch // It is being deleted.
 	}
-	renewal, err := c.config.Locks.PrepareRenew(&c.Caller, key, locks.TokenClaim(locktoken.Token{Secret: requested.secret, FencingToken: fencing}), requested.TTL())
+	claim := locks.TokenClaim(locktoken.Token{Secret: requested.secret, FencingToken: fencing}).TakenUpBy(requested.Connection())
+	renewal, err := c.config.Locks.PrepareRenew(&c.Caller, key, claim, requested.TTL())
 	if err != nil {
 		return nil, err
 	}
@@ -172,13 +173,10 @@ func (c *call) readAcquisition() (wait time.Duration, err error) {
 		body.Fail("function", "must not be empty")
 	}
 	name := newLockName(c.Request.PathValue(keyPart), function)
-	leastTTL := rules.MinTTL
-	if c.operation.isStream {
-		leastTTL = locks.MinHoldTTL
-	}
+	leastTTL, connection := c.ofHold()
 	request := lock.Request{Acquisition: rules.Acquisition{
-		IsHeldByConnection: c.operation.isStream,
-		Scope:              name.scope, Function: name.function, Key: name.key,
+		Connection: connection,
+		Scope:      name.scope, Function: name.function, Key: name.key,
 		TTL:          body.RequiredSeconds("ttl_seconds", leastTTL, c.config.Locks.MaxTTL()),
 		Reason:       body.Text("reason"),
 		HolderRef:    readHolderRef(&body),

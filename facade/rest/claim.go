@@ -13,7 +13,6 @@ import (
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/locktoken"
 	"forrst.dev/lock-operator/lock/problems"
-	"forrst.dev/lock-operator/lock/rules"
 )
 
 // claim is what a caller shows of a lock that it wants to renew or release.
@@ -108,10 +107,11 @@ func (c *call) renew() (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	ttl, err := c.readRenewal(&found)
+	ttl, connection, err := c.readRenewal(&found)
 	if err != nil {
 		return nil, err
 	}
+	shown.Claim = shown.TakenUpBy(connection)
 	if err := c.limitToVersion(shown); err != nil {
 		return nil, err
 	}
@@ -129,20 +129,17 @@ func (c *call) renew() (*answer, error) {
 }
 
 // readRenewal reads the rest of a request to renew. The error has all that was found.
-func (c *call) readRenewal(found *mistakes) (ttl time.Duration, err error) {
+func (c *call) readRenewal(found *mistakes) (ttl time.Duration, connection string, err error) {
 	body, err := found.ReadBody(c.body)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
-	leastTTL := rules.MinTTL
-	if c.operation.isStream {
-		leastTTL = locks.MinHoldTTL
-	}
+	leastTTL, connection := c.ofHold()
 	ttl = body.RequiredSeconds("ttl_seconds", leastTTL, c.config.Locks.MaxTTL())
 	body.RefuseOthers()
 	c.query.checkFlag("hold", found)
 	c.query.refuseOthers(found)
-	return ttl, found.Problem()
+	return ttl, connection, found.Problem()
 }
 
 // release answers DELETE.

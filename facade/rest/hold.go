@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"k8s.io/utils/clock"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -15,6 +16,7 @@ import (
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/problems"
+	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/servertime"
 )
 
@@ -59,6 +61,14 @@ func (c *call) renewAndHold() (*answer, error) {
 	return nil, c.hold(c.granted, sent, answered, wire.EventRenewed)
 }
 
+// ofHold returns the shortest ttl that the call may ask for, and the connection that is to hold the lock, or "".
+func (c *call) ofHold() (leastTTL time.Duration, connection string) {
+	if !c.operation.isStream {
+		return rules.MinTTL, ""
+	}
+	return locks.MinHoldTTL, uuid.NewString()
+}
+
 // hold sends the answer as the first event, and holds the lock as long as the connection lives. The request for it was sent at that
 // time of the timers at the earliest.
 func (c *call) hold(held *v1alpha1.Lock, sent time.Time, first *answer, event string) error {
@@ -87,8 +97,8 @@ func (c *call) hold(held *v1alpha1.Lock, sent time.Time, first *answer, event st
 		// The lock stays for its ttl. What fails, the client sees by the end of the connection.
 		_ = stream.tell(wire.EventReconnect, wire.Reconnect{Detail: "Hold the lock by another connection: renew it with PUT and hold=true before expires_at"})
 	default:
-		if errors.Is(err, lock.ErrNotHeld) {
-			err = problems.New(problems.LockEnded, "The lock has ended: it expired, was released or broken, or another call has renewed it and goes on with it")
+		if isNotOwn(err) {
+			err = problems.New(problems.LockEnded, "The lock has ended: it expired, was released or broken, or another connection has taken it up")
 		}
 		_ = stream.tell(wire.EventLost, c.problemOf(err).Document)
 		hold.Release(ctx)

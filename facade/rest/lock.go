@@ -10,6 +10,7 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/lock/problems"
+	"forrst.dev/lock-operator/lock/rules"
 	"forrst.dev/lock-operator/lock/strictjson"
 )
 
@@ -22,8 +23,8 @@ func describe(held *v1alpha1.Lock) wire.Lock {
 		TTLSeconds: secondsOf(spec.TTL), ReleaseDelaySeconds: secondsOf(spec.ReleaseDelay),
 		AcquiredAt: formatStamp(spec.AcquireTime), RenewedAt: formatStamp(spec.RenewTime), ExpiresAt: formatStamp(spec.ExpireTime),
 	}
-	if held.Annotations[v1alpha1.HeldByAnnotation] == v1alpha1.HeldByConnection {
-		described.HeldBy = v1alpha1.HeldByConnection
+	if rules.ConnectionOf(held) != "" {
+		described.HeldBy = wire.HeldByConnection
 	}
 	if ref := spec.HolderRef; ref != nil {
 		described.HolderRef = &wire.HolderRef{APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name, UID: string(ref.UID)}

@@ -308,7 +308,7 @@ func (c *call) renewSet() (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	ttl, err := c.readRenewal(&found)
+	ttl, _, err := c.readRenewal(&found)
 	if err != nil {
 		return nil, err
 	}

@@ -46,8 +46,10 @@ func grantOf(lock *v1alpha1.Lock) grant {
 	if token, err := lock.FencingToken(); err == nil {
 		part.Spec.FencingToken = &token
 	}
-	if id := lock.Annotations[v1alpha1.AcquisitionAnnotation]; id != "" {
-		part.Annotations = map[string]string{v1alpha1.AcquisitionAnnotation: id}
+	for _, name := range []string{v1alpha1.AcquisitionAnnotation, v1alpha1.ConnectionAnnotation} {
+		if id := lock.Annotations[name]; id != "" {
+			metav1.SetMetaDataAnnotation(&part.ObjectMeta, name, id)
+		}
 	}
 	return grant{lock: part}
 }

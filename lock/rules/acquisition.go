@@ -35,9 +35,9 @@ type Acquisition struct {
 	// ReleaseDelay is how long the lock stays after that object has ended. At most
 	// [v1alpha1.MaxReleaseDelay]; zero means no delay.
 	ReleaseDelay time.Duration
-	// IsHeldByConnection says that the lock is renewed as long as a connection of its caller lives. The lock carries it as its
-	// [v1alpha1.HeldByAnnotation].
-	IsHeldByConnection bool
+	// Connection identifies the connection of the caller that holds the lock. The lock carries it as its
+	// [v1alpha1.ConnectionAnnotation]. Empty if none does; else a UUID.
+	Connection string
 }
 
 // FullKey returns the full key of the requested lock.

@@ -58,8 +58,8 @@ func dropFormerHolder(next, old *v1alpha1.Lock) {
 	if id, ok := old.Annotations[v1alpha1.AcquisitionAnnotation]; ok && next.Annotations[v1alpha1.AcquisitionAnnotation] == id {
 		delete(next.Annotations, v1alpha1.AcquisitionAnnotation)
 	}
-	if next.Annotations[v1alpha1.HeldByAnnotation] == old.Annotations[v1alpha1.HeldByAnnotation] {
-		delete(next.Annotations, v1alpha1.HeldByAnnotation)
+	if ConnectionOf(next) == ConnectionOf(old) {
+		delete(next.Annotations, v1alpha1.ConnectionAnnotation)
 	}
 }
 

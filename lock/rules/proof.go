@@ -22,6 +22,11 @@ type Proof struct {
 	// Acquisition limits the proof to the grants of one acquisition, of which the tries may have been granted one after
 	// the other: it is what their IDs share, see [SplitTry]. Empty means any.
 	Acquisition string
+	// Connection limits the proof to a lock that this connection of its holder holds. Empty means any, or none.
+	Connection string
+	// NextConnection is the connection that holds the lock from its renewal on. Empty means that the renewal leaves that as it
+	// is. A release ignores it.
+	NextConnection string
 	// ResourceVersion limits the proof to a lock that is stored in this version. Empty means any.
 	ResourceVersion string
 }
@@ -64,10 +69,13 @@ func acquisitionOf(lock *v1alpha1.Lock) string {
 	return acquisition
 }
 
-// isOfOtherGrant reports whether the proof is limited to a grant that the lock does not record. A lock
+// ConnectionOf returns the connection that holds the lock, or "".
+func ConnectionOf(lock *v1alpha1.Lock) string { return lock.Annotations[v1alpha1.ConnectionAnnotation] }
+
+// isOfOtherGrant reports whether the proof is limited to a grant, or a connection, that the lock does not record. A lock
 // that is being deleted may have lost the number of its grant; the owner token decides then.
 func (p Proof) isOfOtherGrant(lock *v1alpha1.Lock) bool {
-	if p.Acquisition != "" && p.Acquisition != acquisitionOf(lock) {
+	if p.Acquisition != "" && p.Acquisition != acquisitionOf(lock) || p.Connection != "" && p.Connection != ConnectionOf(lock) {
 		return true
 	}
 	if p.FencingToken == 0 {

@@ -14,12 +14,15 @@ const strippedAnnotation = "forrst.dev/stripped: read the lock before writing it
 // takes ten times its bytes.
 const maxKeptLabels = 32
 
+// maxConnection is the length of a UUID.
+const maxConnection = 36
+
 // keptAnnotations are those that the service reads, whatever they say.
 var keptAnnotations = []string{v1alpha1.AcquisitionAnnotation, v1alpha1.ForceReleaseReasonAnnotation}
 
 // isKept reports whether the service reads the annotation of locks in its caches.
 func isKept(name, value string) bool {
-	return slices.Contains(keptAnnotations, name) || name == v1alpha1.HeldByAnnotation && value == v1alpha1.HeldByConnection
+	return slices.Contains(keptAnnotations, name) || name == v1alpha1.ConnectionAnnotation && len(value) <= maxConnection
 }
 
 // Stripped returns the lock as caches keep it: without the API server's record of who sets which

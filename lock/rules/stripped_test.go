@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,7 +17,7 @@ func TestStrippedKeepsWhatTheServiceReads(t *testing.T) {
 	whole := live(t)
 	whole.Annotations = map[string]string{
 		v1alpha1.AcquisitionAnnotation: "a", v1alpha1.ForceReleaseReasonAnnotation: "b",
-		v1alpha1.HeldByAnnotation: v1alpha1.HeldByConnection,
+		v1alpha1.ConnectionAnnotation: "6ba7b810-9dad-11d1-80b4-00c04fd430c8",
 	}
 	whole.Labels = map[string]string{"app": "billing"}
 	whole.OwnerReferences = []metav1.OwnerReference{{Name: "owner"}}
@@ -38,9 +39,10 @@ func TestStrippedKeepsWhatTheServiceReads(t *testing.T) {
 	}
 }
 
-func TestStrippedKeepsNoOtherTextOfHowALockIsHeld(t *testing.T) {
-	if got := Stripped(annotated(live(t), v1alpha1.HeldByAnnotation, "a user")); !IsStripped(got) || got.Annotations[v1alpha1.HeldByAnnotation] != "" {
-		t.Errorf("has kept %q; marked: %t", got.Annotations[v1alpha1.HeldByAnnotation], IsStripped(got))
+func TestStrippedKeepsNoLongTextAsAConnection(t *testing.T) {
+	long := annotated(live(t), v1alpha1.ConnectionAnnotation, strings.Repeat("a", maxConnection+1))
+	if got := Stripped(long); !IsStripped(got) || ConnectionOf(got) != "" {
+		t.Errorf("has kept %q; marked: %t", ConnectionOf(got), IsStripped(got))
 	}
 }
 

@@ -21,8 +21,8 @@ func Grant(namespace string, request Acquisition, limits Limits, now time.Time) 
 	if request.ID != "" {
 		metav1.SetMetaDataAnnotation(&granted.ObjectMeta, v1alpha1.AcquisitionAnnotation, request.ID)
 	}
-	if request.IsHeldByConnection {
-		metav1.SetMetaDataAnnotation(&granted.ObjectMeta, v1alpha1.HeldByAnnotation, v1alpha1.HeldByConnection)
+	if request.Connection != "" {
+		metav1.SetMetaDataAnnotation(&granted.ObjectMeta, v1alpha1.ConnectionAnnotation, request.Connection)
 	}
 	return granted
 }
@@ -91,12 +91,15 @@ func Renew(current *v1alpha1.Lock, proof Proof, ttl time.Duration, now time.Time
 		return nil, &InvalidError{Problems: field.ErrorList{field.Required(field.NewPath("spec", "ttl"), withoutTTL)}}
 	}
 	stampRenewal(&next.Spec, now)
+	if proof.NextConnection != "" {
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1alpha1.ConnectionAnnotation, proof.NextConnection)
+	}
 	return next, recordToken(next, current)
 }
 
 // Release reports whether the proof permits ending the lock. Current is nil if there is no lock.
 // The error is [ErrNotHeld], also for a renewed lock with a proof that IsUnrenewed and for another
-// grant than that of the proof, [ErrExpired], [ErrOwnerMismatch] or, if the lock is held by the proof
+// grant or connection than that of the proof, [ErrExpired], [ErrOwnerMismatch] or, if the lock is held by the proof
 // but stored in another version, [ErrStale].
 func Release(current *v1alpha1.Lock, proof Proof, now time.Time) error {
 	switch {

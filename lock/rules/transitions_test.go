@@ -50,24 +50,43 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-func TestOnlyAGrantToAConnectionSaysThatOneHoldsTheLock(t *testing.T) {
+func TestALockRecordsTheConnectionThatHasTakenItUp(t *testing.T) {
 	connected := byBob()
-	connected.ID, connected.IsHeldByConnection = "1b4e28ba-2fa1-11d2-883f-0016d3cca427", true
+	connected.ID, connected.Connection = "1b4e28ba-2fa1-11d2-883f-0016d3cca427", "first"
 	held := Grant("default", connected, DefaultLimits(), noon)
-	want := map[string]string{v1alpha1.AcquisitionAnnotation: connected.ID, v1alpha1.HeldByAnnotation: v1alpha1.HeldByConnection}
+	held.ResourceVersion = "41"
+	want := map[string]string{v1alpha1.AcquisitionAnnotation: connected.ID, v1alpha1.ConnectionAnnotation: "first"}
 	if diff := cmp.Diff(want, held.Annotations); diff != "" {
 		t.Errorf("grant (-want +got):\n%s", diff)
 	}
-	held.ResourceVersion = "41"
+	proof := Proof{Owner: connected.Owner, Connection: "first"}
+	renewed, err := Renew(held, proof, 0, noon)
+	if err != nil || ConnectionOf(renewed) != "first" {
+		t.Errorf("a renewal records the connection %q, %v", ConnectionOf(renewed), err)
+	}
+	taken, err := Renew(held, Proof{Owner: connected.Owner, NextConnection: "second"}, 0, noon)
+	if err != nil || ConnectionOf(taken) != "second" {
+		t.Fatalf("the lock records the connection %q, %v", ConnectionOf(taken), err)
+	}
+	for what, err := range map[string]error{"renews": second(Renew(taken, proof, 0, noon)), "releases": Release(taken, proof, noon)} {
+		if !errors.Is(err, ErrNotHeld) {
+			t.Errorf("the former connection %s the lock: %v", what, err)
+		}
+	}
+	if err := Release(taken, Proof{Owner: connected.Owner}, noon); err != nil {
+		t.Errorf("its owner does not release the lock: %v", err)
+	}
 	if next := HandOff(held, byBob(), DefaultLimits(), noon); next.Annotations != nil {
 		t.Errorf("the next holder has %v", next.Annotations)
 	}
 	next := held.DeepCopy()
 	next.Spec.Owner = "token-c"
-	if dropFormerHolder(next, held); next.Annotations[v1alpha1.HeldByAnnotation] != "" {
+	if dropFormerHolder(next, held); ConnectionOf(next) != "" {
 		t.Errorf("a manifest that takes the lock over has %v", next.Annotations)
 	}
 }
+
+func second[T any](_ T, err error) error { return err }
 
 func TestGrantUsesTheDefaultTTL(t *testing.T) {
 	request := byBob()

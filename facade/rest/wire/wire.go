@@ -18,7 +18,7 @@ type Lock struct {
 	// centuries. Nil if the lock is about to be deleted and its number is no longer known.
 	FencingToken *int64 `json:"fencing_token,omitempty"`
 	Holder       string `json:"holder"`
-	// HeldBy is connection for a lock that the service renews as long as a connection of the holder lives.
+	// HeldBy is [HeldByConnection] for a lock that the service renews as long as a connection of the holder lives.
 	HeldBy    string     `json:"held_by,omitempty"`
 	Reason    string     `json:"reason,omitempty"`
 	HolderRef *HolderRef `json:"holder_ref,omitempty"`
@@ -32,6 +32,9 @@ type Lock struct {
 	RenewedAt  string   `json:"renewed_at"`
 	ExpiresAt  string   `json:"expires_at"`
 }
+
+// HeldByConnection is a value of [Lock].HeldBy.
+const HeldByConnection = "connection"
 
 // HolderRef names the object, in the namespace of a lock, that the lock is held for.
 type HolderRef struct {
