@@ -24,6 +24,8 @@ for image in lock-operator kubectl-lock; do
   cp "bin/image/$image.digest" "$out/$image-$VERSION-image.digest"
 done
 cp bin/krew/* "$out"
+(cd clients/typescript && npm version --silent --no-git-tag-version --allow-same-version "$VERSION" >/dev/null &&
+  npm ci --silent --ignore-scripts --no-audit --no-fund && npm pack --silent --pack-destination "$out" >/dev/null && git checkout --quiet package.json package-lock.json)
 for platform in ${PLATFORMS:-linux/amd64 linux/arm64}; do
   CGO_ENABLED=0 GOOS="${platform%/*}" GOARCH="${platform#*/}" go build -trimpath -ldflags="-s -w -X main.linkedVersion=$VERSION" \
     -o "$out/lock-operator-$VERSION-${platform/\//-}" ./cmd/lock-operator

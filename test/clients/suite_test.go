@@ -56,8 +56,8 @@ type facade struct {
 	tokenFile, validToken string
 }
 
-// startFacade starts a façade with or without authentication.
-func startFacade(ctx context.Context, isAuthenticated bool) *facade {
+// startFacade starts a façade with or without authentication, and with more flags.
+func startFacade(ctx context.Context, isAuthenticated bool, more ...string) *facade {
 	GinkgoHelper()
 	f := &facade{namespace: environment.Namespace(ctx, "clients-"), address: fixture.FreeAddress(ctx)}
 	f.flags = []string{
@@ -71,6 +71,7 @@ func startFacade(ctx context.Context, isAuthenticated bool) *facade {
 	} else {
 		f.flags = append(f.flags, "--facade-auth=none", "--facade-namespace="+f.namespace)
 	}
+	f.flags = append(f.flags, more...)
 	f.start(ctx)
 	return f
 }
@@ -98,6 +99,18 @@ func (f *facade) start(ctx context.Context) {
 	f.process = fixture.StartOperator(ctx, environment.Operator().Kubectl, f.flags...)
 }
 
+// keys are those of the Lock objects that are there.
+func (f *facade) keys(ctx context.Context) []string {
+	GinkgoHelper()
+	var locks v1alpha1.LockList
+	Expect(environment.Admin.Client.List(ctx, &locks, client.InNamespace(f.namespace))).To(Succeed())
+	keys := []string{}
+	for i := range locks.Items {
+		keys = append(keys, locks.Items[i].Spec.Key)
+	}
+	return keys
+}
+
 // serveControl serves what tests do to the façade, on loopback: GET /locks lists the keys of the Lock objects that are left, POST
 // /kill ends the façade at once, /stop in good order, /start starts it anew, and /token?valid= replaces the bearer token.
 func (f *facade) serveControl(ctx context.Context) (url string) {
@@ -115,15 +128,7 @@ func (f *facade) serveControl(ctx context.Context) (url string) {
 		}
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /locks", handle(func() any {
-		var locks v1alpha1.LockList
-		Expect(environment.Admin.Client.List(ctx, &locks, client.InNamespace(f.namespace))).To(Succeed())
-		keys := []string{}
-		for i := range locks.Items {
-			keys = append(keys, locks.Items[i].Spec.Key)
-		}
-		return keys
-	}))
+	mux.HandleFunc("GET /locks", handle(func() any { return f.keys(ctx) }))
 	mux.HandleFunc("POST /kill", handle(func() any { f.process.Kill().Wait(patience); return nil }))
 	mux.HandleFunc("POST /stop", handle(func() any { f.process.Terminate().Wait(patience); return nil }))
 	mux.HandleFunc("POST /start", handle(func() any { f.start(ctx); return nil }))
