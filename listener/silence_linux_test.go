@@ -12,13 +12,13 @@ import (
 )
 
 func TestTheShortestSilenceOfSeveralCallsEndsAConnection(t *testing.T) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	inner, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	limited := listener.Limit(inner, listener.Options{Max: 1})
 	t.Cleanup(func() { _ = limited.Close() })
-	client, err := net.Dial("tcp", inner.Addr().String())
+	client, err := new(net.Dialer).DialContext(t.Context(), "tcp", inner.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

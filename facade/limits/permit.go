@@ -91,6 +91,17 @@ func (p *Permit) pay(ctx context.Context, cost Cost) error {
 	return l.tell(buckets, err)
 }
 
+// Stay takes a place among the requests that are no [Upkeep], if the request has none: it is about to be there for long. The error is
+// a [*Error].
+func (p *Permit) Stay() error {
+	if p == nil || p.isWork {
+		return nil
+	}
+	err := p.limiter.work.take(p.caller, 1)
+	p.isWork = err == nil
+	return err
+}
+
 // Waited returns how long the request has waited for its turns.
 func (p *Permit) Waited() time.Duration { return p.waited }
 

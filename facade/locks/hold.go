@@ -13,6 +13,7 @@ import (
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/lock/servertime"
 )
 
 // MinHoldTTL is the shortest ttl of a lock that a connection holds: within it, the service finds out that the machine of the
@@ -20,8 +21,13 @@ import (
 const MinHoldTTL = 5 * time.Second
 
 const (
-	// aliveParts is how often in a ttl a connection that holds a lock is written to.
+	// aliveParts is how often in a ttl a connection that holds a lock is written to at least, and aliveEvery how often otherwise.
 	aliveParts = 4
+	aliveEvery = 15 * time.Second
+	// renewalParts and minRenewal bound one attempt to renew: it takes one of so many parts of the ttl at most, so that several have
+	// time in the third that is left.
+	renewalParts = 10
+	minRenewal   = time.Second
 	// confirmAfter is how long the watch may be behind the grant before a renewal finds out what has become of it.
 	confirmAfter = 200 * time.Millisecond
 )
@@ -49,11 +55,12 @@ type Hold struct {
 	failures int
 }
 
-// Hold returns the hold of a lock that the connection which it records was granted, or has renewed, by a request which was sent at
-// that time of the timers.
-func (l *Locks) Hold(caller *access.Caller, held *v1alpha1.Lock, sent time.Time, timers clock.WithTicker) *Hold {
-	h := &Hold{locks: l, caller: caller, timers: timers}
-	h.record(renewal{stored: held, sent: sent})
+// Hold returns the hold of a lock that the connection which it records has been granted, or has renewed. Now is the clock of the locks.
+func (l *Locks) Hold(caller *access.Caller, held *v1alpha1.Lock, now clock.WithTicker) *Hold {
+	h := &Hold{locks: l, caller: caller, timers: servertime.Timers(now)}
+	// The caller may have waited for longer than the ttl.
+	age := max(0, now.Since(held.Spec.RenewTime.Time))
+	h.record(renewal{stored: held, sent: h.timers.Now().Add(-age)})
 	return h
 }
 
@@ -96,11 +103,12 @@ func (h *Hold) Run(ctx context.Context, connection Connection) error {
 	if err != nil {
 		changes = nil // The next renewal shows the end of the lock.
 	}
+	var failure error
 	isShown := false
 	due, end := h.timers.NewTimer(h.untilDue()), h.timers.NewTimer(h.left())
 	defer due.Stop()
 	defer end.Stop()
-	alive := h.timers.NewTicker(h.latest.Spec.TTL.Duration / aliveParts)
+	alive := h.timers.NewTicker(min(aliveEvery, h.latest.Spec.TTL.Duration/aliveParts))
 	defer alive.Stop()
 	if err := connection.Begin(); err != nil {
 		return err
@@ -110,6 +118,7 @@ func (h *Hold) Run(ctx context.Context, connection Connection) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-end.C():
+			h.locks.logger.Error(failure, "A lock could not be renewed for its connection", "namespace", h.caller.Namespace, "lock", string(h.latest.Spec.FullKey()))
 			return fmt.Errorf("the lock could not be renewed in time: %w", lock.ErrExpired)
 		case <-alive.C():
 			if err := connection.Alive(); err != nil {
@@ -123,6 +132,7 @@ func (h *Hold) Run(ctx context.Context, connection Connection) error {
 		case renewed := <-done:
 			isRenewing = false
 			h.record(renewed)
+			failure = renewed.err
 			if isOver(renewed.err) {
 				return renewed.err
 			}
@@ -134,17 +144,21 @@ func (h *Hold) Run(ctx context.Context, connection Connection) error {
 				}
 			}
 		case change, isOpen := <-changes:
+			seen := change.Lock
+			isEnd := seen != nil && change.IsGone && isOfGrant(seen, h.latest)
 			switch {
 			case !isOpen:
 				changes = nil
-			case change.Lock == nil:
-				if !isShown { // The watch is behind the grant, or has begun after its end.
-					due.Reset(min(confirmAfter, h.untilDue()))
+			case seen == nil && !isShown: // The watch is behind the grant, or has begun after its end.
+				due.Reset(min(confirmAfter, h.untilDue()))
+			case seen == nil, !isEnd && rules.IsNewer(h.latest.ResourceVersion, seen.ResourceVersion): // It is behind.
+			case !isEnd && isOfGrant(seen, h.latest) && rules.ConnectionOf(seen) == rules.ConnectionOf(h.latest):
+				if !isShown && !isRenewing && h.failures == 0 {
+					due.Reset(h.untilDue())
 				}
-			case isOfGrant(change.Lock, h.latest) && !change.IsGone:
 				isShown = true
-			case isOfGrant(change.Lock, h.latest), rules.IsNewer(change.Lock.ResourceVersion, h.latest.ResourceVersion):
-				return fmt.Errorf("the lock was released, or ended by force: %w", lock.ErrNotHeld)
+			default:
+				return fmt.Errorf("the lock was released, broken, or taken up by another connection: %w", lock.ErrNotHeld)
 			}
 		}
 	}
@@ -167,7 +181,7 @@ func (h *Hold) untilDue() time.Duration {
 
 // renew makes one attempt.
 func (h *Hold) renew(ctx context.Context, key v1alpha1.FullKey, proof lock.Proof) (done renewal) {
-	ctx, cancel := context.WithTimeout(ctx, lock.OperationTimeout)
+	ctx, cancel := context.WithTimeout(ctx, min(lock.OperationTimeout, max(minRenewal, h.latest.Spec.TTL.Duration/renewalParts)))
 	defer cancel()
 	done.err = recovered(func() (err error) {
 		if err := h.caller.Permit.Spend(ctx, limits.Upkeep); err != nil {

@@ -25,8 +25,18 @@ type disturbed struct {
 
 	// renew and release are called before the backend's, if they are set.
 	renew, release func() error
+	// isBlind says that they cannot be watched.
+	isBlind bool
 	// renewals counts the requests.
 	renewals atomic.Int32
+}
+
+// Watch implements [lock.Backend].
+func (d *disturbed) Watch(ctx context.Context, namespace string, key v1alpha1.FullKey) (<-chan lock.Change, error) {
+	if d.isBlind {
+		return nil, errors.ErrUnsupported
+	}
+	return d.Backend.Watch(ctx, namespace, key)
 }
 
 // Renew implements [lock.Backend].
@@ -90,13 +100,12 @@ func beginHold(t *testing.T, backend *disturbed) *holding {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sent := time.Now()
 	granted, err := h.backend.Acquire(t.Context(), "payments", lock.Request{Acquisition: rules.Acquisition{Key: "report", Owner: "o", Holder: "system:anonymous", TTL: time.Minute, Connection: "first"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	caller := access.Caller{User: &user.DefaultInfo{Name: "system:anonymous"}, Namespace: "payments"}
-	h.Hold = all.Hold(&caller, granted, sent, clock.RealClock{})
+	h.Hold = all.Hold(&caller, granted, clock.RealClock{})
 	ctx, cancel := context.WithCancel(t.Context())
 	h.end = cancel
 	go func() { h.ended <- h.Run(ctx, &h.client) }()
@@ -105,7 +114,7 @@ func beginHold(t *testing.T, backend *disturbed) *holding {
 
 // pass lets time pass.
 func pass(by time.Duration) {
-	time.Sleep(by)
+	<-time.After(by)
 	synctest.Wait()
 }
 
@@ -148,13 +157,20 @@ func TestAHoldLeavesALockThatAnotherConnectionHasTakenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Run("at its next renewal", func(t *testing.T) {
+	t.Run("at once", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := beginHold(t, &disturbed{})
 			pass(10 * time.Second)
 			takeUp(h)
-			if err := <-h.ended; !errors.Is(err, lock.ErrNotHeld) || !h.isHeld() {
-				t.Errorf("held %t: %v", h.isHeld(), err)
+			synctest.Wait()
+			select {
+			case err := <-h.ended:
+				if !errors.Is(err, lock.ErrNotHeld) {
+					t.Error(err)
+				}
+			default:
+				t.Error("the hold goes on")
+				h.end()
 			}
 			h.Release(t.Context())
 			if !h.isHeld() {
@@ -162,16 +178,32 @@ func TestAHoldLeavesALockThatAnotherConnectionHasTakenUp(t *testing.T) {
 			}
 		})
 	})
-	t.Run("at the end of its connection", func(t *testing.T) {
+	t.Run("after the end of its own", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := beginHold(t, &disturbed{})
 			pass(10 * time.Second)
+			h.end()
+			<-h.ended
 			takeUp(h)
-			h.stop()
+			h.Release(t.Context())
 			if !h.isHeld() {
 				t.Error("the lock was released")
 			}
 		})
+	})
+}
+
+// Without a watch, the next renewal shows it.
+func TestAHoldWithoutAWatchLeavesALockAtItsNextRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := beginHold(t, &disturbed{isBlind: true})
+		pass(10 * time.Second)
+		if _, err := h.backend.Backend.Renew(t.Context(), "payments", heldKey, lock.Proof{Owner: "o", NextConnection: "second"}, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-h.ended; !errors.Is(err, lock.ErrNotHeld) || !h.isHeld() {
+			t.Errorf("held %t: %v", h.isHeld(), err)
+		}
 	})
 }
 

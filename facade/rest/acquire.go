@@ -207,7 +207,9 @@ func (c *call) readSingle(body *strictjson.Members, request lock.Request, found 
 // readRest reads what is left of a request when its members have been read. It returns its Idempotency-Key, or "".
 func (c *call) readRest(body *strictjson.Members, found *mistakes) string {
 	body.RefuseOthers()
-	c.query.checkFlag("hold", found)
+	if !c.operation.isOfSet {
+		c.query.checkFlag("hold", found)
+	}
 	c.query.refuseOthers(found)
 	c.refuseConditions("must not be given to acquire a lock, which is only granted if it is free; renew it with PUT", found)
 	return c.readIdempotencyKey(found)

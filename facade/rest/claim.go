@@ -137,7 +137,9 @@ func (c *call) readRenewal(found *mistakes) (ttl time.Duration, connection strin
 	leastTTL, connection := c.ofHold()
 	ttl = body.RequiredSeconds("ttl_seconds", leastTTL, c.config.Locks.MaxTTL())
 	body.RefuseOthers()
-	c.query.checkFlag("hold", found)
+	if !c.operation.isOfSet {
+		c.query.checkFlag("hold", found)
+	}
 	c.query.refuseOthers(found)
 	return ttl, connection, found.Problem()
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -16,7 +17,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/rest/wire"
+	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/metric"
 	"forrst.dev/lock-operator/test/support/exposition"
 	"forrst.dev/lock-operator/test/support/testfacade"
@@ -29,12 +32,18 @@ type connection struct {
 	header http.Header
 }
 
-// hold holds a lock by a connection.
+// hold holds the lock of reports by a connection.
 func (f *fixture) hold(served *httptest.Server, method, body string, status int, headers ...string) *connection {
+	f.t.Helper()
+	return f.holdAt(served, method, report, body, status, headers...)
+}
+
+// holdAt holds a lock by a connection.
+func (f *fixture) holdAt(served *httptest.Server, method, path, body string, status int, headers ...string) *connection {
 	f.t.Helper()
 	t, _ := f.t.(*testing.T)
 	ctx, cancel := context.WithCancel(t.Context())
-	request, err := http.NewRequestWithContext(ctx, method, served.URL+report+"?hold=true", strings.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, method, served.URL+path+"?hold=true", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,6 +184,51 @@ func TestAConnectionIsToldThatItsLockIsLost(t *testing.T) {
 	}
 }
 
+func TestAConnectionMayWaitForLongerThanItsTTL(t *testing.T) {
+	f := newFixture(t)
+	f.holdDirectly("billing:report", "o", "bob", time.Hour)
+	got := make(chan *connection)
+	go func() {
+		got <- f.hold(f.serve(), http.MethodPost, `{"ttl_seconds":15,"wait_seconds":50}`, http.StatusCreated)
+	}()
+	for f.locks.Waiting("payments", theReport) == 0 {
+		runtime.Gosched()
+	}
+	f.clock.Step(20 * time.Second)
+	if err := f.locks.Release(t.Context(), "payments", theReport, lock.Proof{Owner: "o"}); err != nil {
+		t.Fatal(err)
+	}
+	connection := <-got
+	connection.wantEvent("acquired")
+	f.clock.Step(11 * time.Second)
+	connection.wantEvent("renewed")
+}
+
+// A connection that holds a lock is there for long, so it must not take the places that are kept for renewals.
+func TestConnectionsThatTakeALockUpLeaveRoomForRenewals(t *testing.T) {
+	f := newFixture(t, func(s *testfacade.Settings) { s.Server.Limits = limits.Limits{InFlight: 10, Shares: 1} })
+	served := f.serve()
+	var paths, tokens []string
+	for number := range 10 {
+		paths = append(paths, fmt.Sprintf("/v1/namespaces/payments/locks/held-%d", number))
+		tokens = append(tokens, f.acquire(paths[number], ofSixty))
+	}
+	for number := range 9 {
+		f.holdAt(served, http.MethodPut, paths[number], ofSixty, http.StatusOK, "X-Lock-Token", tokens[number]).wantEvent("renewed")
+	}
+	if status := f.do(http.MethodPut, paths[9]+"?hold=true", ofSixty, "X-Lock-Token", tokens[9]).status; status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests {
+		t.Errorf("status %d of one more connection", status)
+	}
+	f.do(http.MethodPut, paths[9], ofSixty, "X-Lock-Token", tokens[9]).want(http.StatusOK)
+}
+
+func TestSeveralLocksAreNotHeldByAConnection(t *testing.T) {
+	f := newFixture(t)
+	f.do(http.MethodPost, acquisitions+"?hold=true", both).want(http.StatusBadRequest, "invalid-request")
+	set := f.do(http.MethodPost, acquisitions, both).want(http.StatusCreated).set()
+	f.do(http.MethodPut, ofBoth+"&hold=true", ofSixty, "X-Lock-Token", set.LockToken).want(http.StatusBadRequest, "invalid-request")
+}
+
 func TestALockMovesToAnotherConnection(t *testing.T) {
 	f := newFixture(t)
 	served := f.serve()
@@ -213,43 +267,56 @@ func TestAStoppingServiceLeavesTheLockToItsClient(t *testing.T) {
 
 func TestAnAuthenticatedConnectionHoldsForHalfAnHour(t *testing.T) {
 	f := newFixture(t)
-	connection := f.hold(f.serve(), http.MethodPost, `{"ttl_seconds":3600}`, http.StatusCreated)
+	connection := f.hold(f.serve(), http.MethodPost, `{"ttl_seconds":86400}`, http.StatusCreated)
 	connection.wantEvent("acquired")
 	f.clock.Step(time.Hour / 2)
+	f.clock.Step(reviewed) // If it was written to before.
 	connection.wantEnd("reconnect", "PUT")
 	if f.holder() == nil {
 		t.Error("the lock was released")
 	}
 }
 
+func TestAConnectionOfNoIdentityHoldsForAsLongAsItLives(t *testing.T) {
+	f := newFixture(t, withoutIdentities)
+	connection := f.hold(f.serve(), http.MethodPost, `{"ttl_seconds":86400}`, http.StatusCreated)
+	connection.wantEvent("acquired")
+	f.clock.Step(17 * time.Hour)
+	connection.wantEvent("renewed")
+}
+
 func TestAConnectionHoldsOnlyAsLongAsItsCallerHasTheRight(t *testing.T) {
 	known := &callers{}
 	f := newFixture(t, func(s *testfacade.Settings) { s.Access = known })
-	connection := f.hold(f.serve(), http.MethodPost, ofSixty, http.StatusCreated)
+	connection := f.hold(f.serve(), http.MethodPost, `{"ttl_seconds":3600}`, http.StatusCreated)
 	connection.wantEvent("acquired")
 	known.deny = []string{"alice create"}
-	f.clock.Step(43 * time.Second)
+	f.clock.Step(reviewed)
+	f.clock.Step(reviewed) // If it was written to before.
 	connection.wantEnd("lost", `"verb":"create"`)
 	f.awaitFree()
 }
 
+// reviewed is within which the right of a caller is asked for again.
+const reviewed = time.Minute
+
 // wantFault checks that the answer names the one mistake of the request.
-func (a answer) wantFault(status int, field string) {
+func (a answer) wantFault(field string) {
 	a.t.Helper()
-	if faults := a.want(status).problem().Errors; len(faults) != 1 || faults[0].Field != field {
+	if faults := a.want(http.StatusBadRequest).problem().Errors; len(faults) != 1 || faults[0].Field != field {
 		a.t.Errorf("want a mistake in %s: %s", field, a.body)
 	}
 }
 
 func TestRequestsToHoldAreChecked(t *testing.T) {
 	f := newFixture(t)
-	f.do(http.MethodPost, report+"?hold=true", `{"ttl_seconds":4.9}`).wantFault(http.StatusBadRequest, "ttl_seconds")
-	f.do(http.MethodPost, report+"?hold=maybe", ofSixty).wantFault(http.StatusBadRequest, "hold")
+	f.do(http.MethodPost, report+"?hold=true", `{"ttl_seconds":4.9}`).wantFault("ttl_seconds")
+	f.do(http.MethodPost, report+"?hold=maybe", ofSixty).wantFault("hold")
 	f.do(http.MethodPost, report+"?hold=true", ofSixty, "Accept", "text/html").want(http.StatusNotAcceptable)
 	f.do(http.MethodPost, "/v1/namespaces/payments/locks/of-curl?hold=true", ofSixty, "Accept", "application/json").want(http.StatusCreated)
 	token := f.acquire(report, ofSixty)
-	f.do(http.MethodPut, report+"?hold=true", `{"ttl_seconds":1}`, "X-Lock-Token", token).wantFault(http.StatusBadRequest, "ttl_seconds")
-	f.do(http.MethodPut, report+"?hold=perhaps", ofSixty, "X-Lock-Token", token).wantFault(http.StatusBadRequest, "hold")
+	f.do(http.MethodPut, report+"?hold=true", `{"ttl_seconds":1}`, "X-Lock-Token", token).wantFault("ttl_seconds")
+	f.do(http.MethodPut, report+"?hold=perhaps", ofSixty, "X-Lock-Token", token).wantFault("hold")
 	f.do(http.MethodPost, report+"?hold=true", ofSixty).want(http.StatusLocked)
-	f.do(http.MethodDelete, report+"?hold=true", "", "X-Lock-Token", token).wantFault(http.StatusBadRequest, "hold")
+	f.do(http.MethodDelete, report+"?hold=true", "", "X-Lock-Token", token).wantFault("hold")
 }

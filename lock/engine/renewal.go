@@ -142,12 +142,12 @@ func (r *renewalAttempt) isRevived(current *v1alpha1.Lock) bool {
 // hasEnded reports whether the lock would have ended by now without the renewal.
 func (r *renewalAttempt) hasEnded() bool { return rules.Expired(r.latest, r.engine.clock.Now()) }
 
-// isRenewedSince reports whether the grant was renewed since this attempt read it, and not for a
+// isRenewedSince reports whether the grant was renewed since this attempt read it, into a state that the proof is for, and not for a
 // time before the attempt, from which on the holder counts its ttl. That is as good as if the attempt
 // had done it. So ends an attempt that admission stamps, and of which a proxy repeats each write.
 func (r *renewalAttempt) isRenewedSince(current, sent *v1alpha1.Lock) bool {
 	return r.read != nil && current != nil && r.read.Spec.RenewTime != nil && current.Spec.RenewTime != nil &&
-		grantOf(r.read).matches(current) && r.read.Spec.RenewTime.Time.Before(current.Spec.RenewTime.Time) &&
+		rules.Release(current, r.proof.given, r.engine.clock.Now()) == nil && grantOf(r.read).matches(current) && r.read.Spec.RenewTime.Time.Before(current.Spec.RenewTime.Time) &&
 		!current.Spec.RenewTime.Time.Before(r.began.Time) && !r.engine.isMisstamped(r.began) && sent.Spec.TTL.Equal(current.Spec.TTL)
 }
 
@@ -213,5 +213,5 @@ func (r *renewalAttempt) desired(current *v1alpha1.Lock, wasRead bool) (*v1alpha
 func isRenewed(current, sent *v1alpha1.Lock) bool {
 	return current != nil && current.Spec.Owner == sent.Spec.Owner && sent.Spec.RenewTime != nil &&
 		current.Spec.AcquireTime.Equal(sent.Spec.AcquireTime) && current.Spec.RenewTime.Equal(sent.Spec.RenewTime) &&
-		sent.Spec.TTL.Equal(current.Spec.TTL)
+		sent.Spec.TTL.Equal(current.Spec.TTL) && rules.ConnectionOf(current) == rules.ConnectionOf(sent)
 }

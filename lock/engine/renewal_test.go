@@ -384,3 +384,47 @@ func TestARenewalStoredAfterTheExpiryDoesNotReviveTheLock(t *testing.T) {
 		}
 	})
 }
+
+// Another replica renews for the caller, who has gone there, while the first renewal here is looked for.
+func TestARenewalIsNotServedByOneThatItsProofIsNotFor(t *testing.T) {
+	for name, test := range map[string]struct {
+		limit func(proof *lock.Proof, granted *v1alpha1.Lock)
+		next  string
+		want  error
+	}{
+		"of a version":    {func(proof *lock.Proof, granted *v1alpha1.Lock) { proof.ResourceVersion = granted.ResourceVersion }, "", lock.ErrStale},
+		"of a connection": {func(proof *lock.Proof, _ *v1alpha1.Lock) { proof.Connection = "first" }, "second", lock.ErrNotHeld},
+	} {
+		bubbleOf(t, name, func(t *testing.T) {
+			etcd := newEtcd()
+			here, there := start(t, etcd), start(t, etcd)
+			request := by("a")
+			request.Connection = "first"
+			granted := acquire(t, here, request)
+			pass(10 * time.Second)
+			updates := 0
+			etcd.inject(faults{before: func(verb string) error {
+				if verb != "update" {
+					return nil
+				}
+				switch updates++; updates {
+				case 1: // It does not arrive.
+					return errLostAnswer
+				case 2:
+					pass(time.Millisecond)
+					if _, err := there.Renew(t.Context(), "default", key, lock.Proof{Owner: "a", NextConnection: test.next}, 0); err != nil {
+						t.Error(err)
+					}
+				}
+				return nil
+			}})
+			proof := lock.Proof{Owner: "a"}
+			test.limit(&proof, granted)
+			if renewed, err := here.Renew(t.Context(), "default", key, proof, 0); !errors.Is(err, test.want) {
+				t.Errorf("got %+v, %v; want %v", renewed, err, test.want)
+			}
+			etcd.inject(faults{})
+			release(t, here, "a")
+		})
+	}
+}

@@ -73,7 +73,7 @@ var _ = Describe("Connections that hold locks", Label("nightly"), func() {
 		clients := make([]*exec.Cmd, killed)
 		for index := range clients {
 			door := installed.all[index%len(installed.all)].address
-			clients[index] = exec.Command("curl", "-sSN", "--http1.1", "--cacert", installed.path("tls.crt"), "-H", "Authorization: Bearer "+token, "--json", `{"ttl_seconds": 60}`,
+			clients[index] = exec.Command("curl", "-sSN", "--http1.1", "--cacert", installed.path("tls.crt"), "-H", "Authorization: Bearer "+token, "--json", `{"ttl_seconds": 3600}`,
 				fmt.Sprintf("https://%s/v1/namespaces/%s/locks/killed-%d?hold=true", door, namespace, index))
 			output, err := clients[index].StdoutPipe()
 			Expect(err).NotTo(HaveOccurred())

@@ -18,7 +18,7 @@ type Lock struct {
 	// centuries. Nil if the lock is about to be deleted and its number is no longer known.
 	FencingToken *int64 `json:"fencing_token,omitempty"`
 	Holder       string `json:"holder"`
-	// HeldBy is [HeldByConnection] for a lock that the service renews as long as a connection of the holder lives.
+	// HeldBy is [HeldByConnection] for a lock that a connection of the holder has acquired or taken up.
 	HeldBy    string     `json:"held_by,omitempty"`
 	Reason    string     `json:"reason,omitempty"`
 	HolderRef *HolderRef `json:"holder_ref,omitempty"`
