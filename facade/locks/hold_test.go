@@ -25,8 +25,11 @@ type disturbed struct {
 
 	// renew and release are called before the backend's, if they are set.
 	renew, release func() error
-	// isBlind says that they cannot be watched.
+	// isBlind says that they cannot be watched. Otherwise changes are what a watch tells, if that is set.
 	isBlind bool
+	changes chan lock.Change
+	// late is called between the grant and the hold, if it is set.
+	late func(*disturbed)
 	// renewals counts the requests.
 	renewals atomic.Int32
 }
@@ -35,6 +38,9 @@ type disturbed struct {
 func (d *disturbed) Watch(ctx context.Context, namespace string, key v1alpha1.FullKey) (<-chan lock.Change, error) {
 	if d.isBlind {
 		return nil, errors.ErrUnsupported
+	}
+	if d.changes != nil {
+		return d.changes, nil
 	}
 	return d.Backend.Watch(ctx, namespace, key)
 }
@@ -103,6 +109,9 @@ func beginHold(t *testing.T, backend *disturbed) *holding {
 	granted, err := h.backend.Acquire(t.Context(), "payments", lock.Request{Acquisition: rules.Acquisition{Key: "report", Owner: "o", Holder: "system:anonymous", TTL: time.Minute, Connection: "first"}})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if backend.late != nil {
+		backend.late(backend)
 	}
 	caller := access.Caller{User: &user.DefaultInfo{Name: "system:anonymous"}, Namespace: "payments"}
 	h.Hold = all.Hold(&caller, granted, clock.RealClock{})
@@ -197,12 +206,13 @@ func TestAHoldLeavesALockThatAnotherConnectionHasTakenUp(t *testing.T) {
 func TestAHoldWithoutAWatchLeavesALockAtItsNextRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := beginHold(t, &disturbed{isBlind: true})
+		began := time.Now()
 		pass(10 * time.Second)
 		if _, err := h.backend.Backend.Renew(t.Context(), "payments", heldKey, lock.Proof{Owner: "o", NextConnection: "second"}, time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-h.ended; !errors.Is(err, lock.ErrNotHeld) || !h.isHeld() {
-			t.Errorf("held %t: %v", h.isHeld(), err)
+		if err := <-h.ended; !errors.Is(err, lock.ErrNotHeld) || !h.isHeld() || time.Since(began) > 45*time.Second {
+			t.Errorf("held %t after %s: %v", h.isHeld(), time.Since(began), err)
 		}
 	})
 }
@@ -266,8 +276,11 @@ func TestAHoldReleasesItsLockWhenTheServiceAnswersAgain(t *testing.T) {
 
 func TestAHoldTriesUntilItsLockEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := beginHold(t, &disturbed{renew: func() error { return lock.ErrUnavailable }})
 		began := time.Now()
+		h := beginHold(t, &disturbed{
+			renew: func() error { return lock.ErrUnavailable },
+			late:  func(*disturbed) { pass(10 * time.Second) }, // The grant was to a caller that had to wait.
+		})
 		if err := <-h.ended; !errors.Is(err, lock.ErrExpired) || time.Since(began) != time.Minute || h.backend.renewals.Load() < 4 {
 			t.Errorf("%d renewals in %s: %v", h.backend.renewals.Load(), time.Since(began), err)
 		}
@@ -304,5 +317,38 @@ func TestAHoldSeesTheEndOfItsLock(t *testing.T) {
 		if err := <-h.ended; !errors.Is(err, lock.ErrNotHeld) || time.Since(began) > 0 {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
+	})
+}
+
+func TestAHoldSeesThatItsLockHasEndedBeforeItsWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := beginHold(t, &disturbed{late: func(d *disturbed) {
+			if err := d.ForceRelease(t.Context(), "payments", heldKey, "stuck"); err != nil {
+				t.Error(err)
+			}
+		}})
+		began := time.Now()
+		if err := <-h.ended; !errors.Is(err, lock.ErrNotHeld) || time.Since(began) > time.Second {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+	})
+}
+
+func TestAWatchThatIsBehindForAMomentCostsNoRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		behind := &disturbed{changes: make(chan lock.Change)}
+		h := beginHold(t, behind)
+		behind.changes <- lock.Change{IsGone: true}
+		shown, err := behind.Backend.Get(t.Context(), "payments", heldKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass(10 * time.Millisecond)
+		behind.changes <- lock.Change{Lock: shown}
+		pass(30 * time.Second)
+		if h.backend.renewals.Load() != 0 {
+			t.Errorf("%d renewals", h.backend.renewals.Load())
+		}
+		h.stop()
 	})
 }

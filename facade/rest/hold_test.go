@@ -235,6 +235,9 @@ func TestALockMovesToAnotherConnection(t *testing.T) {
 	first := f.hold(served, http.MethodPost, ofSixty, http.StatusCreated)
 	acquired := first.wantEvent("acquired")
 	second := f.hold(served, http.MethodPut, ofSixty, http.StatusOK, "X-Lock-Token", acquired.LockToken)
+	if kept := f.Limiter().BodyBytes(); kept != 0 {
+		t.Errorf("%d bytes of bodies are kept", kept)
+	}
 	if taken := second.wantEvent("renewed"); *taken.FencingToken != *acquired.FencingToken {
 		t.Errorf("%+v, want the grant %d", taken, *acquired.FencingToken)
 	}
