@@ -208,6 +208,8 @@ func (p *page) isMine() bool { return p.Me != "" && p.Lock.Spec.Holder == p.Me }
 func (p Printer) Alive(facts *Facts) []string {
 	ref, holder := facts.Lock.Spec.HolderRef, facts.Holder
 	switch {
+	case ref == nil && rules.ConnectionOf(facts.Lock) != "":
+		return []string{"as far as its connection shows; when that ends, the lock is free"}
 	case ref == nil:
 		return []string{"not known: the holder names no Pod or Job; if it is gone, the lock expires"}
 	case holder == nil:
