@@ -40,7 +40,8 @@ func (i *issuing) startLoad(token string) *load {
 		run(&started.writes, "write", func(number int) error { return i.writeLock(ctx, fmt.Sprintf("load-%d-%d", worker, number)) })
 		replica := replicas[worker%len(replicas)]
 		run(&started.calls, "call", func(number int) error {
-			return i.call(ctx, replica, fmt.Sprintf("load-%d-%d", worker, number), token)
+			// Locks that stay for their ttl would fill the namespace on a fast machine.
+			return i.passOn(ctx, replica, fmt.Sprintf("load-%d-%d", worker, number), token)
 		})
 		run(&started.handOffs, "hand-off", func(int) error { return i.passOn(ctx, replica, "passed-on", token) })
 		// API servers keep their connections to the webhook, so handshakes are tried beside their reviews.

@@ -1,5 +1,4 @@
 // Acquiring locks.
-
 import { randomBytes } from "node:crypto";
 import { LockError, LockHeldError, LockLostError } from "./errors.js";
 import { byRenewals, deleteUntil, HeldLock, mayHaveHappened, type Held, type Keeper } from "./held.js";

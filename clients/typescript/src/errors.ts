@@ -1,5 +1,4 @@
 // What can go wrong. No message contains a lock token, an Idempotency-Key or a bearer token.
-
 import type { FieldError, ProblemDocument } from "./api.js";
 
 /** Problem types as the service names them, without their prefix, and what the client adds. */

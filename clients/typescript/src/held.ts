@@ -1,5 +1,4 @@
 // A lock that is held: its deadline, its renewals and its release.
-
 import { LockError, LockHeldError, LockLostError, LockUnavailableError } from "./errors.js";
 import { pause, repeat } from "./repeat.js";
 import type { LockDocument, Renewal, Resource } from "./api.js";
@@ -53,12 +52,13 @@ export interface Keeper {
 export const byRenewals: Keeper = {
   async renew(lock, { ttlMs, timeoutMs, signal, isBackground }) {
     const sent = performance.now();
-    const body: Renewal = { ttl_seconds: ttlMs / 1000 };
     const { transport, resource, token } = lock.access;
     const answer = await transport.request("PUT", resource.path, {
-      attempted: `renew ${resource.label}`, headers: { "X-Lock-Token": token }, body, timeoutMs, signal, isBackground,
+      attempted: `renew ${resource.label}`, headers: { "X-Lock-Token": token }, body: { ttl_seconds: ttlMs / 1000 } satisfies Renewal, timeoutMs, signal, isBackground,
     });
-    lock.extend(sent + ttlMs, ttlMs, answer as Pick<LockDocument, "expires_at">);
+    const { expires_at } = (answer ?? {}) as Partial<LockDocument>;
+    if (expires_at === undefined) throw new LockUnavailableError(`Cannot renew ${resource.label}: the answer is not understood`, true);
+    lock.extend(sent + ttlMs, ttlMs, { expires_at });
   },
   intervalMs: ttlMs => ttlMs / 3,
 };
@@ -78,15 +78,19 @@ export class HeldLock implements Held {
   expiresAt: Date;
 
   constructor(readonly access: Access, readonly fencingToken: number, public ttlMs: number, sent: number, expiresAt: string, readonly keeper: Keeper) {
+    Object.defineProperty(this, "access", { enumerable: false }); // It has the lock token, and a program may log the lock.
     this.#deadline = sent + ttlMs;
     this.expiresAt = new Date(expiresAt);
   }
 
   get key(): string { return this.keys[0] as string; }
   get keys(): readonly string[] { return this.access.resource.keys; }
-  get signal(): AbortSignal { return this.#lost.signal; }
+  get signal(): AbortSignal { // Timers may be late, as after a long computation.
+    if (this.#deadlineTimer !== undefined && performance.now() >= this.#deadline) this.#expire();
+    return this.#lost.signal;
+  }
   get deadline(): number { return this.#deadline; }
-  get loss(): LockLostError | undefined { return this.#lost.signal.aborted ? this.#lost.signal.reason as LockLostError : undefined; }
+  get loss(): LockLostError | undefined { return this.signal.aborted ? this.#lost.signal.reason as LockLostError : undefined; }
 
   /**
    * Makes sure that time is left, and begins to watch the deadline. Nobody knows when a lock was granted whose caller had to
@@ -98,7 +102,8 @@ export class HeldLock implements Held {
     signal?.addEventListener("abort", onAbort, { once: true });
     if (this.#deadline - performance.now() < this.ttlMs * 2 / 3) {
       this.#deadline = performance.now() + this.ttlMs;
-      await this.#renew(this.ttlMs, false).catch((error: unknown) => { this.drop(error); throw error; });
+      const forget = () => signal?.removeEventListener("abort", onAbort);
+      await this.#renew(this.ttlMs, false).catch((error: unknown) => { forget(); this.drop(error); throw error; });
     }
     signal?.removeEventListener("abort", onAbort);
     this.#ended.signal.throwIfAborted();
@@ -115,10 +120,7 @@ export class HeldLock implements Held {
   }
 
   /** Ends all that keeps the lock. */
-  drop(reason: unknown): void {
-    this.#end(reason);
-    this.keeper.end?.();
-  }
+  drop(reason: unknown): void { this.#end(reason); this.keeper.end?.(); }
 
   /** Moves the deadline. Called with each renewal. */
   extend(deadline: number, ttlMs: number, document: Pick<LockDocument, "expires_at">): void {
@@ -135,13 +137,10 @@ export class HeldLock implements Held {
   }
 
   /** Makes the next renewal due. */
-  wake(): void {
-    this.#renewedAt = -Infinity;
-    this.#nap.abort();
-  }
+  wake(): void { this.#renewedAt = -Infinity; this.#nap.abort(); }
 
-  renew(ttlMs = this.ttlMs, isBackground = false): Promise<void> {
-    const renewed = this.#renewals.then(() => this.#renew(ttlMs, isBackground));
+  renew(ttlMs?: number, isBackground = false): Promise<void> {
+    const renewed = this.#renewals.then(() => this.#renew(ttlMs ?? this.ttlMs, isBackground));
     this.#renewals = renewed.catch(() => {});
     return renewed;
   }
@@ -151,13 +150,18 @@ export class HeldLock implements Held {
     try {
       await repeat(async remainingMs => {
         const began = performance.now();
+        const before = this.#deadline;
         // Even if its answer is lost, a shorter ttl may count.
         this.#deadline = Math.min(this.#deadline, began + ttlMs);
         if (this.#deadlineTimer !== undefined) this.#watchDeadline();
         const timeoutMs = Math.min(remainingMs, Math.max(this.ttlMs / 4, 500), this.access.requestTimeoutMs);
-        await this.keeper.renew(this, { ttlMs, timeoutMs, signal, isBackground });
+        await this.keeper.renew(this, { ttlMs, timeoutMs, signal, isBackground }).catch((error: unknown) => {
+          if (!mayHaveHappened(error)) this.#deadline = Math.max(this.#deadline, before); // The former ttl counts still.
+          throw error;
+        });
         this.#renewedAt = began;
         this.#lastFailure = undefined;
+        this.#nap.abort(); // The next renewal is due by the new ttl.
       }, {
         until: () => this.#deadline, signal, isBackground,
         // A credential is replaced, and a right given back, while the lock goes on.
@@ -180,7 +184,7 @@ export class HeldLock implements Held {
           await pause(ms, { signal: this.#nap.signal, isBackground: true }).catch(() => {});
           this.#ended.signal.throwIfAborted();
         }
-        await this.renew(this.ttlMs, true);
+        await this.renew(undefined, true);
       } catch {
         // The deadline tells the caller. Until then a refusal may be taken back.
         await pause(this.ttlMs / 10, { signal: this.#ended.signal, isBackground: true }).catch(() => {});
@@ -189,12 +193,16 @@ export class HeldLock implements Held {
     }
   }
 
+  #expire(): void {
+    this.lose(new LockLostError(`Lost ${this.access.resource.label}: it was not renewed in time`, undefined, this.#lastFailure));
+  }
+
   #watchDeadline(): void {
     clearTimeout(this.#deadlineTimer);
     if (this.#ended.signal.aborted) return;
     this.#deadlineTimer = setTimeout(() => {
       if (performance.now() < this.#deadline) return this.#watchDeadline();
-      this.lose(new LockLostError(`Lost ${this.access.resource.label}: it was not renewed in time`, undefined, this.#lastFailure));
+      this.#expire();
     }, Math.max(this.#deadline - performance.now(), 0) + 1).unref();
   }
 
@@ -204,8 +212,8 @@ export class HeldLock implements Held {
 
   async #releaseNow(): Promise<void> {
     const loss = this.loss;
-    // A lock that ended unseen may still be there, for example after a renewal whose answer was lost.
-    if (loss !== undefined) return loss.problem === undefined ? deleteUntil(this.access, performance.now()).catch(() => {}) : undefined;
+    // A lock that ended unseen may still be there, as may the others of several of which one is lost.
+    if (loss !== undefined) return loss.problem === undefined || this.keys.length > 1 ? deleteUntil(this.access, performance.now()).catch(() => {}) : undefined;
     this.#end(new LockError(`${this.access.resource.label} is released`, "released"));
     try {
       await deleteUntil(this.access, performance.now() + this.access.requestTimeoutMs, this.keeper.mayEndLock);

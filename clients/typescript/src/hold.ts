@@ -1,10 +1,9 @@
 // Keeping a lock by a connection. The service renews the lock for as long as the response of POST or PUT stays open, and
 // releases it when the client ends the connection. If the connection breaks, the client goes on with PUT through another one.
-
 import type { IncomingMessage } from "node:http";
 import { LockLostError, LockUnavailableError } from "./errors.js";
 import { withQuery, type AcquiredLock, type LockDocument, type ProblemDocument, type Renewal, type Resource } from "./api.js";
-import type { Attempt, HeldLock, Keeper } from "./held.js";
+import { mayHaveHappened, type Attempt, type HeldLock, type Keeper } from "./held.js";
 import type { RequestOptions, Transport } from "./transport.js";
 
 /** When a request was sent, by performance.now(), and the time of the service in its answer, in milliseconds. */
@@ -13,7 +12,7 @@ interface Anchor { sent: number; stamp: number }
 /** Acquires a lock that the connection of the answer holds. */
 export async function openHold(transport: Transport, resource: Resource, options: RequestOptions, sent: number): Promise<{ granted: AcquiredLock; keeper: Keeper }> {
   const connection = await connect<AcquiredLock>(transport, "POST", resource.post, options, "acquired");
-  return { granted: connection.first, keeper: new ByConnection(connection, { sent, stamp: Date.parse(connection.first.acquired_at) }) };
+  return { granted: connection.first, keeper: new ByConnection(connection, { sent, stamp: Date.parse(connection.first.renewed_at) }) };
 }
 
 class ByConnection implements Keeper {
@@ -29,11 +28,14 @@ class ByConnection implements Keeper {
   async renew(lock: HeldLock, { ttlMs, timeoutMs, signal, isBackground }: Attempt): Promise<void> {
     const { transport, resource, token } = lock.access;
     const sent = performance.now();
-    const body: Renewal = { ttl_seconds: ttlMs / 1000 };
+    const wasReplaced = this.#isReplaced;
     this.#isReplaced = true;
     const connection = await connect<LockDocument>(transport, "PUT", resource.path, {
-      attempted: `hold ${resource.label}`, headers: { "X-Lock-Token": token }, body, timeoutMs, signal, isBackground, keep: end => this.#leftovers.push(end),
-    }, "renewed");
+      attempted: `hold ${resource.label}`, headers: { "X-Lock-Token": token }, body: { ttl_seconds: ttlMs / 1000 } satisfies Renewal, timeoutMs, signal, isBackground, keep: end => this.#leftovers.push(end),
+    }, "renewed").catch((error: unknown) => {
+      if (!mayHaveHappened(error)) this.#isReplaced = wasReplaced;
+      throw error;
+    });
     const former = this.connection;
     this.connection = connection;
     this.anchor = { sent, stamp: Date.parse(connection.first.renewed_at) };

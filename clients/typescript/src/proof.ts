@@ -1,5 +1,4 @@
 // Proofs: a function that demands a Lock<Persistent<User>> cannot be called without the lock.
-
 import { AsyncLocalStorage } from "node:async_hooks";
 import { DoubleLockError, LockError } from "./errors.js";
 import type { AcquireOptions, LockClient } from "./client.js";
@@ -112,8 +111,7 @@ export class EntityLocks<T extends object> {
 
   #prove(entity: T, held: Held, onRelease: () => void): Lock<Persistent<T>> {
     const release = async () => {
-      if (proofs.get(entity) === held) proofs.delete(entity);
-      onRelease();
+      if (proofs.get(entity) === held && proofs.delete(entity)) onRelease();
       await held.release();
     };
     proofs.set(entity, held);

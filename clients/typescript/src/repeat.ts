@@ -1,5 +1,4 @@
 // Repeating what failed, at growing intervals, until a point in time.
-
 import { isRepeatable, LockError } from "./errors.js";
 
 export interface RepeatOptions {

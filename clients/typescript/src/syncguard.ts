@@ -1,6 +1,5 @@
 // The shape of SyncGuard's backends, for programs that are written against it. A lockId stands for a lock token that only the memory
 // of this process has: another process cannot release or extend with it.
-
 import { createHash, randomBytes } from "node:crypto";
 import { LockError, LockLostError } from "./errors.js";
 import type { LockClient } from "./client.js";
@@ -70,7 +69,7 @@ export function createBackend(client: LockClient): Backend {
   const backend: Backend = {
     capabilities: { backend: "forrst", supportsFencing: true, timeAuthority: "server" },
     async acquire({ key, ttlMs, waitMs = 0, signal }) {
-      const held = await client.acquire(normalizeKey(key), { ttlMs, waitMs, signal, isRenewed: false, onContention: "result" });
+      const held = await client.acquire(normalizeKey(key), { ttlMs, waitMs, signal, isRenewed: false, hold: false, onContention: "result" });
       if (!held.ok) return { ok: false, reason: "locked", async [Symbol.asyncDispose]() { /* Nothing is held. */ } };
       const lockId = randomBytes(16).toString("base64url");
       locks.set(lockId, held);

@@ -1,6 +1,5 @@
 // Requests over node:http and node:https. The client does not use fetch: fetch gives up a response after five minutes without a
 // byte, takes no certificate authority, and its sockets keep the process alive for as long as a response is open.
-
 import { readFile } from "node:fs/promises";
 import http from "node:http";
 import https from "node:https";

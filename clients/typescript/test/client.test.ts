@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
+import { inspect } from "node:util";
 import { LockError, LockHeldError, LockLostError, LockUnavailableError } from "../src/index.js";
 import { aborted, backgroundErrors, control, eventually, lockObjects, newClient, newKey, Proxy, skip, tokenFile } from "./support.js";
 
@@ -114,6 +115,25 @@ describe("LockClient", { skip }, () => {
     assert.equal(held.ttlMs, 20_000);
     assert.ok(held.deadline < before);
     await assert.rejects(held.renew(1e12), (error: unknown) => error instanceof LockError && error.fields[0]?.field === "ttl_seconds");
+  });
+
+  test("a refused renewal leaves the deadline as it was", async () => {
+    await using held = await client.acquire(newKey("renew"), { ttlMs: 60_000, isRenewed: false });
+    const before = held.deadline;
+    await assert.rejects(held.renew(-5));
+    assert.equal(held.deadline, before);
+  });
+
+  test("a lock is lost at its deadline also before a timer that is late", async () => {
+    const held = await client.acquire(newKey("late"), { ttlMs: 500, isRenewed: false });
+    while (performance.now() < held.deadline) { /* A long computation. */ }
+    assert.ok(held.signal.aborted);
+    await held.release();
+  });
+
+  test("a lock that is logged does not show its token", async () => {
+    await using held = await client.acquire(newKey("logged"));
+    assert.doesNotMatch(inspect(held, { depth: 9 }) + JSON.stringify(held), /lock_[a-z0-9]{8}/);
   });
 
   test("a lock without renewals is lost at its deadline", async () => {
