@@ -118,9 +118,9 @@ describe("LockClient", { skip }, () => {
   });
 
   test("a refused renewal leaves the deadline as it was", async () => {
-    await using held = await client.acquire(newKey("renew"), { ttlMs: 60_000, isRenewed: false });
+    await using held = await client.acquire(newKey("renew"), { ttlMs: 60_000, hold: true });
     const before = held.deadline;
-    await assert.rejects(held.renew(-5));
+    await assert.rejects(held.renew(3000), (error: unknown) => error instanceof LockError && error.fields[0]?.field === "ttl_seconds");
     assert.equal(held.deadline, before);
   });
 
