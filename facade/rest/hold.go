@@ -69,8 +69,6 @@ func (c *call) hold(held *v1alpha1.Lock, first *answer, event string) error {
 	// From now on the hold releases the lock, unless another call of the same request, or the client, goes on with what it has found.
 	isNew := c.undo != nil
 	c.undo = nil
-	end := c.config.Server.BeginHold()
-	defer end()
 	stream := &holdStream{eventWriter: newEventWriter(c), first: first, event: event}
 	var stop func()
 	stream.term, stop = c.newTerm(func(ctx context.Context) error {

@@ -130,7 +130,7 @@ func TestAConnectionHoldsALock(t *testing.T) {
 	f := newFixture(t, func(s *testfacade.Settings) { s.Server.Metrics = registry })
 	wantHolds := func(number string) {
 		t.Helper()
-		of := &metric.FacadeHeldConnections
+		of := &metric.FacadeWaitingCalls
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(exposition.Of(of, of.Name+" "+number+"\n")), of.Name); err != nil {
 			t.Error(err)
 		}

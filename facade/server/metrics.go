@@ -40,7 +40,6 @@ func newMetrics(registerer prometheus.Registerer, s *Server) (*metrics, error) {
 		m.calls, m.duration, m.refused, m.closed,
 		metric.FacadeRunningCalls.GaugeFunc(nil, func() float64 { return float64(limiter.Counts().Running) }),
 		metric.FacadeWaitingCalls.GaugeFunc(nil, func() float64 { return float64(limiter.Counts().Waiting) }),
-		metric.FacadeHeldConnections.GaugeFunc(nil, func() float64 { return float64(s.holds.Load()) }),
 		metric.FacadeBodyBytes.GaugeFunc(nil, func() float64 { return float64(limiter.BodyBytes()) }),
 		metric.FacadeConnections.GaugeFunc(nil, func() float64 { return float64(s.listener.Open()) }),
 		metric.FacadeEndedRequests.CounterFunc(nil, func() float64 { return float64(s.requests.endedForOthers()) }),

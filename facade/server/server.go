@@ -99,8 +99,6 @@ type Server struct {
 	requests   *requests
 	metrics    *metrics
 	serving    atomic.Bool
-	// holds counts the connections that hold a lock.
-	holds atomic.Int64
 }
 
 // New returns a server without doors, or an error if options are invalid or the metrics
@@ -143,12 +141,6 @@ func (s *Server) Mount(door Door) { door.Register(s.mux) }
 
 // Limiter counts the calls of all doors.
 func (s *Server) Limiter() *limits.Limiter { return s.limiter }
-
-// BeginHold counts a connection that holds a lock, until end is called.
-func (s *Server) BeginHold() (end func()) {
-	s.holds.Add(1)
-	return func() { s.holds.Add(-1) }
-}
 
 // Tracer makes the spans of the calls of all doors. It may be nil.
 func (s *Server) Tracer() *tracing.Tracer { return s.options.Tracer }

@@ -15,7 +15,7 @@ func Catalogue() []Section {
 		{"Acquiring and waiting", []*Definition{&Acquires, &AcquireDuration, &Waiters, &LongestWait, &FreeLockWaitedFor}},
 		{"Jobs", []*Definition{&JobsWaiting, &JobsOldestWait, &JobsRunning}},
 		{"The façade", []*Definition{
-			&FacadeCalls, &FacadeCallDuration, &FacadeRefusedCalls, &FacadeRunningCalls, &FacadeWaitingCalls, &FacadeHeldConnections, &FacadeBodyBytes,
+			&FacadeCalls, &FacadeCallDuration, &FacadeRefusedCalls, &FacadeRunningCalls, &FacadeWaitingCalls, &FacadeBodyBytes,
 			&FacadeConnections, &FacadeEndedRequests, &FacadeClosedConnections, &FacadeSaturated, &FacadePeers,
 		}},
 		{"The webhook", []*Definition{&WebhookRefused, &WebhookOwnRequests, &WebhookOtherUsers}},
@@ -146,11 +146,7 @@ var (
 	}
 	FacadeWaitingCalls = Definition{
 		Name: "lock_operator_facade_waiting_calls", Type: Gauge, By: Facade,
-		Help: "Calls that wait for a lock now, of all doors together.",
-	}
-	FacadeHeldConnections = Definition{
-		Name: "lock_operator_facade_held_connections", Type: Gauge, By: Facade,
-		Help: "Connections that hold a lock now. Their calls count among those that wait, too.",
+		Help: "Calls that wait for a lock now, or whose connections hold one, of all doors together.",
 	}
 	FacadeBodyBytes = Definition{
 		Name: "lock_operator_facade_body_bytes", Type: Gauge, By: Facade,
