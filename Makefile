@@ -36,8 +36,9 @@ export GOMEGA_DEFAULT_EVENTUALLY_POLLING_INTERVAL ?= 50ms
 export REPORTS ?= $(CURDIR)/bin/reports
 JOBS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)# It needs cgo, and so a C compiler.
-# Tests run in the folders of their packages, so they need absolute paths. The linter vets. Only a hang lasts until the time-out.
-TIMEOUT = 4h
+# Tests run in the folders of their packages, so they need absolute paths. The linter vets. Only a hang lasts until the time-out,
+# and then it is reported, with what each goroutine does, before CI gives up.
+TIMEOUT = 75m
 TEST_FLAGS = -vet=off -count=1 -timeout=$(TIMEOUT) -exec=$(CURDIR)/hack/test-exec.sh $(TESTFLAGS)
 TEST_ENV = $(SPARE_GC) KUBEBUILDER_ASSETS="$(abspath $(ASSETS))" CHROMIUM="$(abspath $(CHROMIUM))" PROMETHEUS="$(abspath $(PROMETHEUS))" TEST_FLAGS="$(TEST_FLAGS)"
 RACE_ENV = $(TEST_ENV) $(if $(RACE),BUBBLES_ON_ONE_PROCESSOR=1)
@@ -45,7 +46,7 @@ RACE_ENV = $(TEST_ENV) $(if $(RACE),BUBBLES_ON_ONE_PROCESSOR=1)
 # those for which Go's cache answers if they have passed, and neither code nor files have changed since; with another seed, none.
 test = $(TEST_ENV) bin/gotest -log="$(REPORTS)/$(subst /,-,$(1)).json" -- $(TEST_FLAGS) $(2)
 module = $(TEST_ENV) bin/gotest -log="$(REPORTS)/$(subst /,-,$(1)).json" -C $(1) -- $(TEST_FLAGS) ./...
-unit = $(SPARE_GC) bin/gotest -log="$(REPORTS)/$(1).json" -- -vet=off -timeout=$(TIMEOUT) -p=3 $(if $(filter-out 1,$(SEED)),-count=1) $(TESTFLAGS) $(2)
+unit = $(SPARE_GC) bin/gotest -log="$(REPORTS)/$(1).json" -- -vet=off -timeout=20m -p=3 $(if $(filter-out 1,$(SEED)),-count=1) $(TESTFLAGS) $(2)
 # Suites with the race detector. The others run code that units run with it, and most of it in other processes.
 RACED ?= controllers/expiry test/contract test/robustness webhook
 suites = $(shell hack/test-packages.sh suites)

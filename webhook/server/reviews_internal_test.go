@@ -70,6 +70,7 @@ func serve(t *testing.T, options Options, handler http.HandlerFunc, test func(b 
 		s.listener.Listener = b.inner
 		go func() { ended <- served.ServeTLS(s.listener, "", "") }()
 		test(b)
+		synctest.Wait() // Close waits for clients under a mutex, and the clock stands still while a connection that ends waits for it.
 		if err := served.Close(); err != nil {
 			t.Error(err)
 		}
