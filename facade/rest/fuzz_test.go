@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
+	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/facade/rest/wire"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
@@ -141,7 +142,7 @@ func headersOf(text string) http.Header {
 // would take twice the time.
 func (f *thrower) acquireAsFuzzer() (token, tag string) {
 	f.t.Helper()
-	request := httptest.NewRequestWithContext(f.t.Context(), http.MethodPost, report, strings.NewReader(ofSixty))
+	request := httptest.NewRequestWithContext(f.t.Context(), http.MethodPost, report, strings.NewReader(`{"ttl_seconds":3600}`)) // For longer than any wait.
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User", "fuzzer")
 	recorder := httptest.NewRecorder()
@@ -150,14 +151,15 @@ func (f *thrower) acquireAsFuzzer() (token, tag string) {
 	return got.lock().LockToken, got.header.Get("ETag")
 }
 
-// passTime lets time pass for calls that wait for it, until it is told to stop.
+// passTime lets time pass for calls that wait for it, until it is told to stop: for as long as a call may wait at most, since a
+// call whose wait is over may take its time to answer.
 func (f *fixture) passTime() (stop func()) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		for ctx.Err() == nil {
-			if f.clock.HasWaiters() {
+		for end := f.clock.Now().Add(locks.DefaultMaxWait); ctx.Err() == nil; {
+			if f.clock.HasWaiters() && f.clock.Now().Before(end) {
 				f.clock.Step(50 * time.Millisecond)
 			}
 			runtime.Gosched()
