@@ -23,7 +23,7 @@ PROGRAMS = ./cmd/... ./hack/devcluster ./hack/gotest
 
 # Every module; those with code of ours; and those whose tests have no target of their own.
 MODULES := . $(patsubst %/go.mod,%,$(filter-out bin/%,$(wildcard */*/go.mod */*/*/go.mod)))
-WITH_CODE := $(filter-out hack/etcdtools hack/kwok hack/tools test/gitops/kustomizecontroller,$(MODULES))
+WITH_CODE := $(filter-out hack/kwok hack/tools test/gitops/kustomizecontroller,$(MODULES))
 WITH_TESTS := $(filter-out . test/browser test/chart test/observability test/peers,$(foreach module,$(MODULES),$(if $(shell find $(module) -name '*_test.go' -print -quit),$(module))))
 CLI_PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64# Those that krew knows and most people have.
 export MODULES CLI_PLATFORMS

@@ -19,8 +19,8 @@ const (
 	schedulerPackage         = kubernetesModule + "/cmd/kube-scheduler"
 )
 
-// packages are the commands to build. The checked-in go.mod pins them by listing the same ones
-// as tools.
+// packages are the commands to build. The checked-in go.mod lists them as tools, which pins
+// their versions.
 var packages = []string{
 	etcdPackage,
 	kubernetesModule + "/cmd/kube-apiserver",

@@ -6,7 +6,8 @@
 // staging modules of its own release, and because programs that import the operator's
 // module must not need the modules of a whole control plane.
 // To change a version, change go.mod here (k8s.io/kubernetes and, with it, every
-// replaced staging module); the next "make control-plane" builds the new one.
+// replaced staging module; etcd's server and, with it, etcdctl and etcdutl, which tests
+// run); the next "make control-plane" builds the new one.
 //
 // With -kubernetes it builds another version, from a module that it derives from the
 // go.mod of that release.

@@ -36,7 +36,7 @@ func EtcdTools(ctx context.Context) (string, error) {
 	}
 	folder := ""
 	for _, tool := range []string{"etcdctl", "etcdutl"} {
-		program, err := build(ctx, filepath.Join(root, "hack", "etcdtools"), "go.etcd.io/etcd/"+tool+"/v3", tool)
+		program, err := build(ctx, filepath.Join(root, "hack", "controlplane"), "go.etcd.io/etcd/"+tool+"/v3", tool)
 		if err != nil {
 			return "", err
 		}
