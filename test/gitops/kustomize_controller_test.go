@@ -95,7 +95,7 @@ func startKustomizeController(ctx context.Context) *kustomizeController {
 func kustomizeControllerModule(ctx context.Context, root string) string {
 	GinkgoHelper()
 	command := exec.CommandContext(ctx, "go", "mod", "download", "-json", "github.com/fluxcd/kustomize-controller")
-	command.Dir = filepath.Join(root, "test", "gitops", "kustomizecontroller")
+	command.Dir = filepath.Join(root, "test", "gitops", "health")
 	var module struct {
 		Dir string `json:"Dir"`
 	}
