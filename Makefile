@@ -101,7 +101,7 @@ image: ## Build the images for the platforms of PLATFORMS into bin/image (root, 
 
 # The version and the address are those of a release.
 krew: cli-binaries ## Pack those binaries and write the manifest for krew, into bin/krew.
-	@go -C hack/krew run . -binaries "$(CURDIR)/bin/cli" -out "$(CURDIR)/bin/krew" \
+	@go -C hack/release/krew run . -binaries "$(CURDIR)/bin/cli" -out "$(CURDIR)/bin/krew" \
 	  -version "$${VERSION:-v0.0.0}" -url "https://forrst.dev/lock-operator/releases/$${VERSION:-v0.0.0}"
 
 bundle: ## Render config/ and its overlays for kubectl into dist, with the image of IMAGE.
@@ -233,10 +233,10 @@ verify: build web/node_modules ## Fail if generated files, the page or go.mod fi
 	@hack/verify.sh
 
 sbom: build ## Write the bill of materials of the operator's binary to bin/lock-operator.cdx.json.
-	@go -C hack/supplychain run . -module "$(CURDIR)" -page "$(CURDIR)/web" -sbom "$(CURDIR)/bin/lock-operator.cdx.json" "$(CURDIR)/bin/lock-operator"
+	@go -C hack/release run ./supplychain -module "$(CURDIR)" -page "$(CURDIR)/web" -sbom "$(CURDIR)/bin/lock-operator.cdx.json" "$(CURDIR)/bin/lock-operator"
 
 vuln: ## Look for known vulnerabilities in the code that is called; needs vuln.go.dev, or a copy of it in VULNDB.
-	go -C hack/supplychain tool govulncheck -C "$(CURDIR)" $(if $(VULNDB),-db "file://$(abspath $(VULNDB))") ./...
+	go -C hack/release tool govulncheck -C "$(CURDIR)" $(if $(VULNDB),-db "file://$(abspath $(VULNDB))") ./...
 
 lint: bin/golangci-lint bin/actionlint web/node_modules ## Run golangci-lint in every module, and lint the OpenAPI document and the workflows.
 	@WITH_CODE="$(WITH_CODE)" hack/lint.sh

@@ -32,7 +32,7 @@ for platform in ${PLATFORMS:-linux/amd64 linux/arm64}; do
 done
 
 # A bill for each program and platform: what is linked in differs by platform.
-go -C hack/supplychain build -o "$PWD/bin/supplychain" .
+go -C hack/release build -o "$PWD/bin/supplychain" ./supplychain
 for program in "$out/lock-operator-$VERSION"-linux-*; do
   bin/supplychain -module . -page web -sbom "$program.cdx.json" "$program"
 done

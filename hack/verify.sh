@@ -27,9 +27,9 @@ for module in $MODULES; do
   go mod tidy -C "$module" -diff || fail "run \"go mod tidy\" in $module"
 done
 for platform in $CLI_PLATFORMS; do
-  go -C hack/krew run ./typecheck -C "$PWD" -platform "$platform" ./cli/... ./cmd/kubectl-lock || fail "kubectl-lock does not compile for $platform"
+  go -C hack/release run ./krew/typecheck -C "$PWD" -platform "$platform" ./cli/... ./cmd/kubectl-lock || fail "kubectl-lock does not compile for $platform"
 done
-go -C hack/supplychain build -o "$PWD/bin/supplychain" . || fail "hack/supplychain does not build"
+go -C hack/release build -o "$PWD/bin/supplychain" ./supplychain || fail "hack/release/supplychain does not build"
 bin/supplychain -module "$PWD" -page "$PWD/web" "$PWD/bin/lock-operator" || fail "the operator links a module whose licence is not allowed"
 bin/supplychain -module "$PWD" "$PWD/bin/kubectl-lock" || fail "kubectl-lock links a module whose licence is not allowed"
 exit $failed

@@ -8,7 +8,7 @@ import (
 )
 
 func TestThePackagesOfThePage(t *testing.T) {
-	bundled, err := packagesOfPage("../../web")
+	bundled, err := packagesOfPage("../../../web")
 	packages := []string{"pkg:npm/%40scarf/scarf@1.", "pkg:npm/preact@10.", "pkg:npm/swagger-ui-dist@5."}
 	if err != nil || len(bundled) != len(packages) {
 		t.Fatalf("%+v: %v", bundled, err)

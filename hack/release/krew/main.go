@@ -32,7 +32,7 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.manifest, "manifest", "lock.yaml", "the manifest with placeholders")
-	flag.StringVar(&o.license, "license", "../../LICENSE", "the licence")
+	flag.StringVar(&o.license, "license", "../../../LICENSE", "the licence")
 	flag.StringVar(&o.binaries, "binaries", "", "folder with kubectl-lock-OS-ARCH")
 	flag.StringVar(&o.version, "version", "", "version of the plugin, such as v0.1.0")
 	flag.StringVar(&o.url, "url", "", "where the archives will be, without their names")

@@ -15,7 +15,7 @@ var (
 
 // A tag can be moved to another image, a digest cannot.
 func TestBaseImagesArePinned(t *testing.T) {
-	recipe, err := os.ReadFile("../../Dockerfile")
+	recipe, err := os.ReadFile("../../../Dockerfile")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,11 +36,11 @@ func TestBaseImagesArePinned(t *testing.T) {
 
 // A folder that is missing in the build is found by the build only, which is slow.
 func TestTheBuildGetsAllPackages(t *testing.T) {
-	ignored, err := os.ReadFile("../../.dockerignore")
+	ignored, err := os.ReadFile("../../../.dockerignore")
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.CommandContext(t.Context(), "go", "list", "-C", "../..", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.ImportPath}}{{end}}{{end}}", "./cmd/...")
+	command := exec.CommandContext(t.Context(), "go", "list", "-C", "../../..", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.ImportPath}}{{end}}{{end}}", "./cmd/...")
 	packages, err := command.Output()
 	if err != nil {
 		t.Fatal(err)

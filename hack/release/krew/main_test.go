@@ -36,7 +36,7 @@ func packed(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	o := options{manifest: "lock.yaml", license: "../../LICENSE", binaries: binaries, version: "v1.2.3", url: "https://example.com/v1.2.3", out: out}
+	o := options{manifest: "lock.yaml", license: "../../../LICENSE", binaries: binaries, version: "v1.2.3", url: "https://example.com/v1.2.3", out: out}
 	if err := o.run(); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func TestABinary(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = run(t.Context(), ".", "", "", []string{binary})
-	if err == nil || !strings.Contains(err.Error(), "forrst.dev/lock-operator/hack/supplychain@(devel) has no licence") || strings.Contains(err.Error(), "\n") {
+	if err == nil || !strings.Contains(err.Error(), "forrst.dev/lock-operator/hack/release@(devel) has no licence") || strings.Contains(err.Error(), "\n") {
 		t.Fatalf("got %v", err)
 	}
 	linked, err := linkedModules(t.Context(), ".", binary)
@@ -87,7 +87,7 @@ func TestLicenses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := os.ReadFile("../../LICENSE")
+	ours, err := os.ReadFile("../../../LICENSE")
 	if err != nil {
 		t.Fatal(err)
 	}
