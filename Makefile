@@ -23,7 +23,7 @@ PROGRAMS = ./cmd/... ./hack/devcluster ./hack/gotest
 
 # Every module; those with code of ours; and those whose tests have no target of their own.
 MODULES := . $(patsubst %/go.mod,%,$(filter-out bin/%,$(wildcard */*/go.mod */*/*/go.mod)))
-WITH_CODE := $(filter-out hack/kwok hack/tools,$(MODULES))
+WITH_CODE := $(filter-out hack/tools,$(MODULES))
 WITH_TESTS := $(filter-out . test/browser test/chart test/observability test/peers,$(foreach module,$(MODULES),$(if $(shell find $(module) -name '*_test.go' -print -quit),$(module))))
 CLI_PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64# Those that krew knows and most people have.
 export MODULES CLI_PLATFORMS
@@ -127,7 +127,7 @@ pictures: build control-plane $(CHROMIUM) $(PROMETHEUS) ## Draw the pictures of 
 	@$(TEST_ENV) hack/pictures.sh $(or $(PICTURES),readme page plots)
 
 # Each tool, the module that pins it, and its package. The go command links it anew only if it is out of date.
-bin/kwok: TOOL = hack/kwok sigs.k8s.io/kwok/cmd/kwok
+bin/kwok: TOOL = hack/chart sigs.k8s.io/kwok/cmd/kwok
 bin/helm: TOOL = hack/chart helm.sh/helm/v4/cmd/helm
 bin/golangci-lint: TOOL = hack/tools github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 bin/actionlint: TOOL = hack/tools github.com/rhysd/actionlint/cmd/actionlint
