@@ -58,7 +58,8 @@ func (o *doctorOptions) run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
-	report, err := o.examine(ctx)
+	info, _ := debug.ReadBuildInfo()
+	report, err := doctor.Examine(ctx, o.Session, versionOf(o.Version, info))
 	if err != nil {
 		return err
 	}
@@ -73,20 +74,4 @@ func (o *doctorOptions) run(ctx context.Context) error {
 		return failure.SilentError(failure.Failed)
 	}
 	return nil
-}
-
-func (o *doctorOptions) examine(ctx context.Context) (doctor.Report, error) {
-	if o.UsesFacade() {
-		facts, err := doctor.AskFacade(ctx, o.Session)
-		if err != nil {
-			return nil, err
-		}
-		return doctor.JudgeFacade(facts), nil
-	}
-	info, _ := debug.ReadBuildInfo()
-	facts, err := doctor.Ask(ctx, o.Session, versionOf(o.Version, info))
-	if err != nil {
-		return nil, err
-	}
-	return doctor.Judge(facts), nil
 }

@@ -1,6 +1,3 @@
-// Package doctor finds what is wrong with an installation of lock-operator. [Ask] and [AskFacade] gather
-// facts with the rights of the caller, and change nothing; [Judge] and [JudgeFacade] say what they mean.
-// What the caller may not read is skipped, and said to be.
 package doctor
 
 import (
@@ -51,15 +48,12 @@ func (r Report) Worst() Status {
 
 // PrintJSON writes the report as JSON, with its worst status.
 func (r Report) PrintJSON(out io.Writer) error {
-	content, err := json.MarshalIndent(struct {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(struct {
 		Status   Status `json:"status"`
 		Findings Report `json:"findings"`
-	}{r.Worst(), r}, "", "  ")
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(out, "%s\n", content)
-	return err
+	}{r.Worst(), r})
 }
 
 // Print writes the report for people.
@@ -78,13 +72,24 @@ func (r Report) Print(out io.Writer) error {
 	return table.Flush()
 }
 
-// ok, skip, warn and fail add a finding. Do is what the user can do.
+func (r *Report) add(status Status, check, do, message string) {
+	*r = append(*r, Finding{Check: check, Status: status, Message: message, Do: do})
+}
+
 func (r *Report) ok(check, format string, args ...any) {
-	*r = append(*r, Finding{Check: check, Status: OK, Message: fmt.Sprintf(format, args...)})
+	r.add(OK, check, "", fmt.Sprintf(format, args...))
 }
 
 func (r *Report) skip(check, format string, args ...any) {
-	*r = append(*r, Finding{Check: check, Status: Skip, Message: fmt.Sprintf(format, args...)})
+	r.add(Skip, check, "", fmt.Sprintf(format, args...))
+}
+
+func (r *Report) warn(check, do, format string, args ...any) {
+	r.add(Warn, check, do, fmt.Sprintf(format, args...))
+}
+
+func (r *Report) fail(check, do, format string, args ...any) {
+	r.add(Fail, check, do, fmt.Sprintf(format, args...))
 }
 
 // skipUnread says that the caller may not read what a check looks at, or why it could not be read.
@@ -94,12 +99,4 @@ func (r *Report) skipUnread(check, what string, err error) {
 		return
 	}
 	r.fail(check, "run this again", "%s could not be read: %v", what, err)
-}
-
-func (r *Report) warn(check, do, format string, args ...any) {
-	*r = append(*r, Finding{Check: check, Status: Warn, Message: fmt.Sprintf(format, args...), Do: do})
-}
-
-func (r *Report) fail(check, do, format string, args ...any) {
-	*r = append(*r, Finding{Check: check, Status: Fail, Message: fmt.Sprintf(format, args...), Do: do})
 }
