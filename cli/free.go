@@ -116,13 +116,8 @@ func (o *freeOptions) run(ctx context.Context, key string) error {
 			"see both: "+o.Command("who", "job/"+named.job.Name))
 	}
 	isOwn := ownsLock(ctx, o.Session, shown)
-	facts := (&describe.Gatherer{Cluster: cluster, Now: o.Now}).GatherHolder(ctx, shown)
-	printer := describe.Printer{Times: o.Times()}
-	alive := printer.Alive(facts)
-	if why := printer.WhyNoPods(facts); why != "" {
-		alive = append(alive, why)
-	}
-	o.show(shown, isOwn, alive)
+	facts := describe.GatherHolder(ctx, o.Session, cluster, shown)
+	o.show(shown, isOwn, facts.Alive())
 	if err := o.confirm(key, isOwn, consequence(facts)); err != nil {
 		return err
 	}

@@ -30,6 +30,8 @@ func fakeCluster(objects ...client.Object) client.WithWatch {
 		WithIndex(&v1alpha1.Lock{}, "spec.holder", indexed(func(l *v1alpha1.Lock) string { return l.Spec.Holder })).
 		WithIndex(&corev1.Event{}, "involvedObject.kind", indexed(func(e *corev1.Event) string { return e.InvolvedObject.Kind })).
 		WithIndex(&corev1.Event{}, "involvedObject.name", indexed(func(e *corev1.Event) string { return e.InvolvedObject.Name })).
+		WithIndex(&corev1.Event{}, "involvedObject.uid", indexed(func(e *corev1.Event) string { return string(e.InvolvedObject.UID) })).
+		WithIndex(&corev1.Event{}, "reason", indexed(func(e *corev1.Event) string { return e.Reason })).
 		Build()
 }
 

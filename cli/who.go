@@ -7,7 +7,6 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/describe"
@@ -59,19 +58,18 @@ give it with --audit.`,
 }
 
 func (w *who) run(ctx context.Context, key string) error {
-	namespace := w.Namespace()
 	named, err := targetOf(ctx, w.Session, key)
 	if err != nil {
 		return err
 	}
-	if kind, _, isObject := locks.ObjectName(key); isObject && kind == "Job" {
-		named.key = v1alpha1.FullKeyOf(key) // The page begins with what the Job has to do with its lock.
+	if kind, _, _ := locks.ObjectName(key); kind != "Job" {
+		named.job = nil // The page of a Job that was named begins with what it has to do with its lock.
 	}
 	gather := w.gather
 	if w.UsesFacade() {
 		gather = w.gatherThroughFacade
 	}
-	facts, err := gather(ctx, namespace, named.key)
+	facts, err := gather(ctx, named)
 	if err != nil {
 		return err
 	}
@@ -80,15 +78,14 @@ func (w *who) run(ctx context.Context, key string) error {
 			return err
 		}
 	}
-	facts.HasProof = w.hasProof(facts)
-	return describe.Printer{Times: w.Times(), Width: w.Terminal().Width, Command: w.Command, Kubectl: w.Kubectl}.Print(w.Out, facts)
+	if facts.Lock != nil {
+		facts.IsMine, facts.HasProof = ownsLock(ctx, w.Session, facts.Lock), w.hasProof(facts)
+	}
+	return facts.Print(w.Out)
 }
 
 // hasProof reports whether the owner token of the grant is where acquire keeps it.
 func (w *who) hasProof(facts *describe.Facts) bool {
-	if facts.Lock == nil {
-		return false
-	}
 	options := grantOptions{Session: w.Session, ownerFD: -1}
 	place, err := options.place(facts.Key.Bare())
 	if err != nil {
@@ -98,7 +95,7 @@ func (w *who) hasProof(facts *describe.Facts) bool {
 	return err == nil && proof.Owner == facts.Lock.Spec.Owner
 }
 
-func (w *who) gather(ctx context.Context, namespace string, key v1alpha1.FullKey) (*describe.Facts, error) {
+func (w *who) gather(ctx context.Context, named target) (*describe.Facts, error) {
 	cluster, err := w.Cluster()
 	if err != nil {
 		return nil, err
@@ -108,33 +105,27 @@ func (w *who) gather(ctx context.Context, namespace string, key v1alpha1.FullKey
 		return nil, err
 	}
 	defer closeRecords()
-	gatherer := &describe.Gatherer{Cluster: cluster, Audit: records, Now: w.Now}
-	if config, err := w.RESTConfig(); err == nil {
-		if logs, err := corev1client.NewForConfig(config); err == nil {
-			gatherer.Logs = logs
-		}
-	}
-	facts, err := gatherer.Gather(ctx, namespace, key)
+	facts, err := describe.Gather(ctx, w.Session, named.key, named.job, records)
 	if err == nil && facts.Lock == nil && facts.Job == nil {
-		err = checkNamespace(ctx, w.Session, cluster, namespace)
+		err = checkNamespace(ctx, w.Session, cluster, w.Namespace())
 	}
 	return facts, err
 }
 
-func (w *who) gatherThroughFacade(ctx context.Context, namespace string, key v1alpha1.FullKey) (*describe.Facts, error) {
+func (w *who) gatherThroughFacade(ctx context.Context, named target) (*describe.Facts, error) {
 	backend, err := w.Backend(ctx)
 	if err != nil {
 		return nil, err
 	}
-	held, err := backend.Get(ctx, namespace, key)
+	held, err := backend.Get(ctx, w.Namespace(), named.key)
 	if err != nil && !errors.Is(err, lock.ErrNotHeld) {
 		return nil, err
 	}
 	facts := &describe.Facts{
-		ID: locks.ID{Namespace: namespace, Key: key}, Lock: held,
+		Session: w.Session, ID: locks.ID{Namespace: w.Namespace(), Key: named.key}, Lock: held,
 		Unknown: []string{"a façade shows the lock and its line alone; without --server, there are Pods, waiting Jobs and events"},
 	}
-	callers, isComplete, err := callersThroughFacade(ctx, backend, namespace, key)
+	callers, isComplete, err := callersThroughFacade(ctx, backend, w.Namespace(), named.key)
 	facts.Callers, facts.AreMore = callers, err == nil && !isComplete
 	if err != nil {
 		facts.Unknown = append(facts.Unknown, "who waits: "+err.Error())

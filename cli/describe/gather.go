@@ -1,7 +1,9 @@
+// Package describe gathers what is known of one lock, and prints it on one screen.
 package describe
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -12,8 +14,6 @@ import (
 	"sync"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +24,8 @@ import (
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/locks"
+	"forrst.dev/lock-operator/cli/session"
+	"forrst.dev/lock-operator/lock"
 	"forrst.dev/lock-operator/lock/audit"
 	"forrst.dev/lock-operator/lock/holderref"
 	"forrst.dev/lock-operator/lock/jobs"
@@ -32,8 +34,6 @@ import (
 const (
 	// maxEntries is how many entries the history has.
 	maxEntries = 10
-	// maxRecordBytes is more than a record of the audit may have.
-	maxRecordBytes = 64 << 10
 	// maxPods is how many Pods of a Job are looked at.
 	maxPods = 10
 	// logTimeout is how long a Pod's log may take: a node that is gone must not keep the rest back.
@@ -44,59 +44,172 @@ const (
 	defaultContainerAnnotation = "kubectl.kubernetes.io/default-container"
 )
 
-// Gatherer asks the API server what is known of a lock.
-type Gatherer struct {
-	Cluster client.Client
-	// Logs reads logs. It is used by several goroutines. Nil means that logs are not asked for.
-	Logs corev1client.PodsGetter
-	// Audit has records of the audit, one a line, among other lines. May be nil.
-	Audit io.Reader
-	// Now returns the time of the service.
-	Now func() time.Time
+// What is wrong with a node that cannot end its Pods.
+const (
+	nodeGone   = "does not exist"
+	nodeSilent = "does not report"
+)
+
+// Facts are what is known of a lock at one time.
+type Facts struct {
+	// Session says where the lock is, and tells the time.
+	Session *session.Session
+	locks.ID
+	// Lock is nil if there is none. An expired one is free.
+	Lock *v1alpha1.Lock
+	// IsMine says that the user is known to be the holder, and HasProof that release finds the owner token of this grant.
+	IsMine, HasProof bool
+	// Job is the Job whose name was given in place of a key, as "nightly" or "job/nightly". With
+	// "job/", the facts are of its lock, and else of the key, which is free.
+	Job *locks.Job
+	// Holder is nil if the lock names no object, or if that could not be read.
+	Holder *Holder
+	// Waiting are the Jobs that wait, the next one first.
+	Waiting []locks.Job
+	// Callers are the callers that wait through a façade, the next one first; nil if they are not known. AreMore says
+	// that others wait, after these or between them.
+	Callers []lock.Waiter
+	AreMore bool
+	// Stopping are the Jobs whose Pods keep the next Job of the lock from its start.
+	Stopping []StoppingJob
+	// Unknown says what could not be found out, and why.
+	Unknown []string
+
+	// heldIn are other namespaces in which the key of a free lock is held, and nearby similar keys that are held in its own.
+	heldIn, nearby []string
+	// history has the latest entries last.
+	history []entry
+	// mayCreate and mayForce say whether the user may take the lock, and end that of another holder; nil if that is not known.
+	mayCreate, mayForce *bool
 }
 
-// gathering is what several goroutines gather: each sets facts of its own, and mu guards History and Unknown.
+// Holder is the object that a lock is held for.
+type Holder struct {
+	// Object is nil if it does not exist: then gone says so, after its name.
+	Object client.Object
+	gone   string
+	// Job is that object if it is a Job that runs under a lock; otherwise nil.
+	Job *locks.Job
+	// Pods are the Pods of a Job, or the Pod itself.
+	Pods []Pod
+	// failedCreate is the last failure of the Job controller to create a Pod of a Job that has none; zero if there is none.
+	failedCreate entry
+}
+
+// Pod is a Pod, with what is known of its node.
+type Pod struct {
+	*corev1.Pod
+	// nodeProblem says what is wrong with the node, such as "is not ready"; empty if nothing is known to be. It may be known since when.
+	nodeProblem string
+	nodeSince   time.Time
+	// lastLog is when the Pod last wrote a line; zero if that is not known.
+	lastLog time.Time
+}
+
+// StoppingJob is a Job that does not hold the lock, with its Pods that have not ended.
+type StoppingJob struct {
+	locks.Job
+	Pods []Pod
+}
+
+// entry is a part of the history: what happened, to whom or by whom, in one line.
+type entry struct {
+	time time.Time
+	what string
+}
+
+func (e entry) compare(other entry) int {
+	return cmp.Or(e.time.Compare(other.time), strings.Compare(e.what, other.what))
+}
+
+// IsHeld reports whether the lock has a holder.
+func (f *Facts) IsHeld() bool { return locks.IsHeld(f.Lock, f.Session.Now()) }
+
+// HolderHasNoPods reports whether the holder is a Job that goes on without a Pod that has not ended.
+func (f *Facts) HolderHasNoPods() bool { return f.Holder != nil && f.Holder.hasNoPods() }
+
+func (h *Holder) hasNoPods() bool {
+	job, isJob := h.Object.(*batchv1.Job)
+	return isJob && holderref.HowEnded(job) == "" && jobs.HasNoPods(job) && !slices.ContainsFunc(h.Pods, Pod.isLive)
+}
+
+// holderIs reports whether the holder is a Job under a lock in that phase. One that waits has the lock, and no Pods yet.
+func (f *Facts) holderIs(phase jobs.Phase) bool {
+	return f.Holder != nil && f.Holder.Job != nil && f.Holder.Job.Phase == phase
+}
+
+// isLive reports whether the Pod has not ended.
+func (p Pod) isLive() bool {
+	return p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+}
+
+// gathering asks an API server for facts, in several goroutines: each sets facts of its own, and mu guards Unknown.
 type gathering struct {
-	*Gatherer
 	Facts
-	mu sync.Mutex
+	cluster client.Client
+	// logs is nil if logs are not asked for.
+	logs corev1client.PodsGetter
+	mu   sync.Mutex
 }
 
 // GatherHolder returns what is known of the holder of a lock alone: its object, which Jobs wait
 // for the lock, and whose Pods keep them from their start.
-func (g *Gatherer) GatherHolder(ctx context.Context, held *v1alpha1.Lock) *Facts {
-	found := &gathering{Gatherer: g, Facts: Facts{ID: locks.IDOf(held), Lock: held}}
-	found.ask(ctx, map[string]func(context.Context) error{"the holder's object": found.holder, "the Jobs": found.jobs})
-	return &found.Facts
+func GatherHolder(ctx context.Context, s *session.Session, cluster client.Client, held *v1alpha1.Lock) *Facts {
+	g := &gathering{Facts: Facts{Session: s, ID: locks.IDOf(held), Lock: held}, cluster: cluster}
+	g.ask(ctx, map[string]func(context.Context) error{"the holder's object": g.holder, "the Jobs that wait or stop": g.jobs})
+	return &g.Facts
 }
 
-// Gather returns the facts. Only a failure to read the lock itself is an error: what
-// else cannot be found out is in Unknown.
-func (g *Gatherer) Gather(ctx context.Context, namespace string, key v1alpha1.FullKey) (*Facts, error) {
-	found := &gathering{Gatherer: g, Facts: Facts{ID: locks.ID{Namespace: namespace, Key: key}}}
-	if err := found.read(ctx); err != nil {
+// Gather returns what the API server knows of a lock. Job is the one that was named in place of the key; it may be nil. Records
+// has records of the audit, one a line, among other lines; it may be nil, too. Only a failure to read the lock itself is an error:
+// what else cannot be found out is in Unknown.
+func Gather(ctx context.Context, s *session.Session, key v1alpha1.FullKey, job *locks.Job, records io.Reader) (*Facts, error) {
+	cluster, err := s.Cluster()
+	if err != nil {
 		return nil, err
 	}
-	if !found.IsHeld(g.Now()) {
-		if err := found.findJob(ctx); err != nil {
-			return nil, err
+	g := &gathering{Facts: Facts{Session: s, ID: locks.ID{Namespace: s.Namespace(), Key: key}, Lock: &v1alpha1.Lock{}, Job: job}, cluster: cluster}
+	if config, err := s.RESTConfig(); err == nil {
+		if logs, err := corev1client.NewForConfig(config); err == nil {
+			g.logs = logs
 		}
 	}
-	found.ask(ctx, map[string]func(context.Context) error{
-		"who you are":           found.me,
-		"the holder's object":   found.holder,
-		"the Jobs":              found.jobs,
-		"the other namespaces":  found.elsewhere,
-		"locks of similar keys": found.nearby,
-		"the events":            found.events,
-		"what you may do":       found.rights,
-		"the records of audits": found.audit,
-	})
-	slices.SortFunc(found.History, func(a, b Entry) int { return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.What, b.What)) })
-	found.History = found.History[max(0, len(found.History)-maxEntries):]
-	slices.Sort(found.Unknown)
-	found.Unknown = slices.Compact(found.Unknown) // Several Pods may be on one node.
-	return &found.Facts, nil
+	if err := cluster.Get(ctx, client.ObjectKey{Namespace: g.Namespace, Name: key.ObjectName()}, g.Lock); err != nil {
+		if !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+		g.Lock = nil
+	}
+	if job == nil && !g.IsHeld() {
+		g.Job, err = locks.FindJob(ctx, cluster, g.Namespace, key.Bare())
+		g.unknown("whether a Job has this name", err)
+	}
+	questions := map[string]func(context.Context) error{
+		"the holder's object": g.holder, "the Jobs that wait or stop": g.jobs, "what you may do": g.rights,
+		"the events": func(ctx context.Context) (err error) {
+			g.history, err = g.events(ctx, fields.Set{"involvedObject.kind": "Lock", "involvedObject.name": key.ObjectName()})
+			return err
+		},
+	}
+	if g.Job == nil && !g.IsHeld() { // The namespace may have been left out.
+		questions["the other namespaces"] = func(ctx context.Context) (err error) {
+			g.heldIn, err = locks.HeldElsewhere(ctx, cluster, g.ID, s.Now())
+			return err
+		}
+	}
+	if g.Job == nil && g.Lock == nil { // Not even an expired one: the key may have been mistyped.
+		questions["locks of similar keys"] = func(ctx context.Context) (err error) {
+			g.nearby, err = locks.HeldNearby(ctx, cluster, g.ID, s.Now())
+			return err
+		}
+	}
+	g.ask(ctx, questions)
+	g.unknown("the records of audits", g.audit(records))
+	slices.SortFunc(g.history, entry.compare)
+	g.history = g.history[max(0, len(g.history)-maxEntries):]
+	slices.Sort(g.Unknown)
+	g.Unknown = slices.Compact(g.Unknown) // Several Pods may be on one node.
+	return &g.Facts, nil
 }
 
 // ask asks all questions at the same time: a person waits for the answers.
@@ -113,70 +226,26 @@ func (g *gathering) unknown(what string, err error) {
 	if err == nil {
 		return
 	}
-	text := what + ": " + err.Error()
-	switch isOne := what == "the holder's object" || strings.HasPrefix(what, "wh"); {
-	case apierrors.IsForbidden(err) && isOne:
-		text = what + ": you may not read that"
-	case apierrors.IsForbidden(err):
-		text = what + ": you may not read them"
+	why := err.Error()
+	if apierrors.IsForbidden(err) {
+		why = "you may not read that"
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.Unknown = append(g.Unknown, text)
-}
-
-// read reads the lock.
-func (g *gathering) read(ctx context.Context) error {
-	g.Lock = new(v1alpha1.Lock)
-	err := g.Cluster.Get(ctx, client.ObjectKey{Namespace: g.Namespace, Name: g.Key.ObjectName()}, g.Lock)
-	if err != nil {
-		g.Lock = nil
-	}
-	return client.IgnoreNotFound(err)
-}
-
-// findJob looks for a Job under a lock that has the key as its name.
-func (g *gathering) findJob(ctx context.Context) (err error) {
-	name := g.Key.Bare()
-	kind, of, isObject := locks.ObjectName(name)
-	isJob := isObject && kind == "Job"
-	if isJob {
-		name = of
-	}
-	if g.Job, err = locks.FindJob(ctx, g.Cluster, g.Namespace, name); err != nil {
-		g.unknown("whether a Job has this name", err)
-		return nil
-	}
-	if g.Job == nil || !isJob {
-		return nil
-	}
-	g.ID = g.Job.Lock
-	return g.read(ctx)
-}
-
-func (g *gathering) me(ctx context.Context) error {
-	review := new(authenticationv1.SelfSubjectReview)
-	err := g.Cluster.Create(ctx, review)
-	g.Me = review.Status.UserInfo.Username
-	return err
+	g.Unknown = append(g.Unknown, what+": "+why)
 }
 
 func (g *gathering) rights(ctx context.Context) error {
-	allowed := map[string]bool{}
-	// A forced release marks the lock and then deletes it, which needs the last three.
-	for _, verb := range []string{"create", "force-release", "update", "delete"} {
-		attributes := &authorizationv1.ResourceAttributes{Namespace: g.Namespace, Verb: verb, Group: v1alpha1.GroupVersion.Group, Resource: "locks"}
-		if verb != "create" {
-			attributes.Name = g.Key.ObjectName()
-		}
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes}}
-		if err := g.Cluster.Create(ctx, review); err != nil {
-			return err
-		}
-		allowed[verb] = review.Status.Allowed
+	create, err := locks.MissingVerbs(ctx, g.cluster, g.Namespace, "", "create")
+	if err != nil {
+		return err
 	}
-	g.Rights = &Rights{Create: allowed["create"], Force: allowed["force-release"] && allowed["update"] && allowed["delete"]}
-	return nil
+	// A forced release marks the lock and then deletes it.
+	force, err := locks.MissingVerbs(ctx, g.cluster, g.Namespace, g.Key.ObjectName(), "force-release", "update", "delete")
+	if err == nil {
+		g.mayCreate, g.mayForce = new(len(create) == 0), new(len(force) == 0)
+	}
+	return err
 }
 
 // holder reads the object that the lock is held for, and its Pods.
@@ -184,21 +253,29 @@ func (g *gathering) holder(ctx context.Context) error {
 	if g.Lock == nil || g.Lock.Spec.HolderRef == nil {
 		return nil
 	}
-	ref, object := g.Lock.Spec.HolderRef, holderref.ObjectOf(g.Lock.Spec.HolderRef)
-	err := g.Cluster.Get(ctx, client.ObjectKey{Namespace: g.Namespace, Name: ref.Name}, object)
-	if client.IgnoreNotFound(err) != nil {
+	ref, found := g.Lock.Spec.HolderRef, &Holder{}
+	object := holderref.ObjectOf(ref)
+	err := g.cluster.Get(ctx, client.ObjectKey{Namespace: g.Namespace, Name: ref.Name}, object)
+	switch {
+	case apierrors.IsNotFound(err):
+		found.gone = "is gone"
+	case err != nil:
 		return err
-	}
-	found := &Holder{IsReplaced: err == nil && object.GetUID() != ref.UID}
-	if err == nil && !found.IsReplaced {
+	case object.GetUID() != ref.UID:
+		found.gone = "is gone; another " + ref.Kind + " has its name now"
+	default:
 		found.Object = object
-		switch object := object.(type) {
-		case *corev1.Pod:
-			found.Pods = []Pod{g.pod(ctx, object)}
-		case *batchv1.Job:
-			found.Job, found.Pods = locks.JobOf(object), g.podsOf(ctx, object.UID)
-			if !jobs.IsSuspended(object) && found.hasNoPods() {
-				found.FailedCreate = g.failedCreate(ctx, object)
+	}
+	switch object := found.Object.(type) {
+	case *corev1.Pod:
+		found.Pods = []Pod{g.pod(ctx, object)}
+	case *batchv1.Job:
+		found.Job, found.Pods = locks.JobOf(object), g.podsOf(ctx, object.UID)
+		if !jobs.IsSuspended(object) && found.hasNoPods() {
+			failures, err := g.events(ctx, fields.Set{"involvedObject.uid": string(object.UID), "reason": "FailedCreate"})
+			g.unknown("the events of the Job", err)
+			if len(failures) > 0 {
+				found.failedCreate = failures[len(failures)-1]
 			}
 		}
 	}
@@ -209,7 +286,7 @@ func (g *gathering) holder(ctx context.Context) error {
 // podsOf returns Pods of a Job.
 func (g *gathering) podsOf(ctx context.Context, job types.UID) []Pod {
 	var pods corev1.PodList
-	err := g.Cluster.List(ctx, &pods, client.InNamespace(g.Namespace), client.Limit(maxPods), client.MatchingLabels{batchv1.ControllerUidLabel: string(job)})
+	err := g.cluster.List(ctx, &pods, client.InNamespace(g.Namespace), client.Limit(maxPods), client.MatchingLabels{batchv1.ControllerUidLabel: string(job)})
 	g.unknown("the Pods of the Job", err)
 	// At the same time, since each may be on a node that does not answer.
 	seen := make([]Pod, len(pods.Items))
@@ -226,69 +303,59 @@ func (g *gathering) pod(ctx context.Context, pod *corev1.Pod) Pod {
 	seen := Pod{Pod: pod}
 	if pod.Spec.NodeName != "" && seen.isLive() {
 		node := new(corev1.Node)
-		err := g.Cluster.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, node)
+		err := g.cluster.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, node)
 		switch {
 		case err == nil:
-			seen.NodeProblem, seen.NodeSince = problemOf(node)
+			seen.nodeProblem, seen.nodeSince = problemOf(node)
 		case apierrors.IsNotFound(err):
-			seen.NodeProblem = nodeGone
-		case apierrors.IsForbidden(err):
-			g.unknown("whether the nodes of the Pods are ready", err)
+			seen.nodeProblem = nodeGone
 		default:
-			g.unknown("whether node "+pod.Spec.NodeName+" is ready", err)
+			g.unknown("whether the nodes of the Pods are ready", err)
 		}
 	}
-	if g.Logs != nil {
-		// A Pod that has not begun has no log, and one whose node is gone shows none.
-		seen.LastLog, _ = lastLog(ctx, g.Logs, pod)
+	if g.logs != nil {
+		seen.lastLog = lastLog(ctx, g.logs, pod)
 	}
 	return seen
 }
 
-// lastLog returns the time of the last line of the container of a Pod whose log kubectl shows.
-func lastLog(ctx context.Context, logs corev1client.PodsGetter, pod *corev1.Pod) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, logTimeout)
-	defer cancel()
-	container := pod.Spec.Containers[0].Name
-	for index := range pod.Spec.Containers {
-		if name := pod.Spec.Containers[index].Name; name == pod.Annotations[defaultContainerAnnotation] {
-			container = name
+// problemOf says why Pods of a node may not work; empty if it is ready.
+func problemOf(node *corev1.Node) (problem string, since time.Time) {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			problems := map[corev1.ConditionStatus]string{corev1.ConditionFalse: "is not ready", corev1.ConditionUnknown: nodeSilent}
+			return problems[condition.Status], condition.LastTransitionTime.Time
 		}
 	}
-	line, err := logs.Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
-		Container: container, TailLines: new(int64(1)), Timestamps: true, LimitBytes: new(int64(logBytes)),
-	}).DoRaw(ctx)
-	if err != nil {
-		return time.Time{}, err
-	}
-	begin, _, _ := strings.Cut(string(line), " ")
-	return time.Parse(time.RFC3339Nano, strings.TrimSpace(begin))
+	return "has not reported that it is ready", node.CreationTimestamp.Time
 }
 
-// failedCreate returns the last event of a Job that says why a Pod of it could not be created, or zero.
-func (g *gathering) failedCreate(ctx context.Context, job *batchv1.Job) (last Entry) {
-	events, err := g.eventsOf(ctx, "Job", job.Name)
-	g.unknown("the events of the Job", err)
-	for index := range events {
-		event := &events[index]
-		if entry := entryOf(event); event.InvolvedObject.UID == job.UID && event.Reason == "FailedCreate" && !entry.Time.Before(last.Time) {
-			last = entry
-		}
+// lastLog returns the time of the last line of the container of a Pod whose log kubectl shows. It is zero for a Pod that has not
+// begun, or whose node is gone.
+func lastLog(ctx context.Context, logs corev1client.PodsGetter, pod *corev1.Pod) time.Time {
+	ctx, cancel := context.WithTimeout(ctx, logTimeout)
+	defer cancel()
+	name := pod.Annotations[defaultContainerAnnotation]
+	if !slices.ContainsFunc(pod.Spec.Containers, func(container corev1.Container) bool { return container.Name == name }) {
+		name = pod.Spec.Containers[0].Name
 	}
-	return last
+	line, _ := logs.Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
+		Container: name, TailLines: new(int64(1)), Timestamps: true, LimitBytes: new(int64(logBytes)),
+	}).DoRaw(ctx)
+	begin, _, _ := strings.Cut(string(line), " ")
+	at, _ := time.Parse(time.RFC3339Nano, strings.TrimSpace(begin))
+	return at
 }
 
 // jobs looks for the Jobs that wait for the lock, and for those without it whose Pods have not ended.
 func (g *gathering) jobs(ctx context.Context) error {
-	all, err := locks.Jobs(ctx, g.Cluster, g.Namespace)
+	all, err := locks.Jobs(ctx, g.cluster, g.Namespace)
 	if err != nil {
-		g.unknown("the Jobs that wait", err)
-		g.unknown("the Jobs that stop", err)
-		return nil
+		return err
 	}
 	var holder types.UID
 	waiting := locks.Waiting(all)
-	if g.Waiting = waiting[g.ID]; g.IsHeld(g.Now()) {
+	if g.Waiting = waiting[g.ID]; g.IsHeld() {
 		row := locks.RowOf(g.Lock)
 		g.Waiting, holder = row.Waiting(waiting), row.HolderUID
 	}
@@ -302,77 +369,41 @@ func (g *gathering) jobs(ctx context.Context) error {
 	return nil
 }
 
-// elsewhere looks for the key in other namespaces if it is free in this one: it may have been left out.
-func (g *gathering) elsewhere(ctx context.Context) (err error) {
-	if g.Job == nil && !g.IsHeld(g.Now()) {
-		g.HeldIn, err = locks.HeldElsewhere(ctx, g.Cluster, g.ID, g.Now())
-	}
-	return err
-}
-
-// nearby looks for similar keys if no lock has the key, not even an expired one: it may have been mistyped.
-func (g *gathering) nearby(ctx context.Context) (err error) {
-	if g.Job == nil && g.Lock == nil {
-		g.Nearby, err = locks.HeldNearby(ctx, g.Cluster, g.ID, g.Now())
-	}
-	return err
-}
-
-func (g *gathering) events(ctx context.Context) error {
-	events, err := g.eventsOf(ctx, "Lock", g.Key.ObjectName())
-	for index := range events {
-		g.add(entryOf(&events[index]))
-	}
-	return err
-}
-
-// eventsOf returns the events of an object of that name.
-func (g *gathering) eventsOf(ctx context.Context, kind, name string) ([]corev1.Event, error) {
+// events returns the events with these fields, the latest last.
+func (g *gathering) events(ctx context.Context, with fields.Set) (found []entry, err error) {
 	var events corev1.EventList
-	err := g.Cluster.List(ctx, &events, client.InNamespace(g.Namespace), client.Limit(locks.PageSize), client.MatchingFieldsSelector{Selector: fields.AndSelectors(
-		fields.OneTermEqualSelector("involvedObject.kind", kind), fields.OneTermEqualSelector("involvedObject.name", name))})
-	return events.Items, err
-}
-
-func entryOf(event *corev1.Event) Entry {
-	at := cmp.Or(event.LastTimestamp.Time, event.EventTime.Time, event.CreationTimestamp.Time)
-	if event.Series != nil {
-		at = event.Series.LastObservedTime.Time
+	err = g.cluster.List(ctx, &events, client.InNamespace(g.Namespace), client.Limit(locks.PageSize), client.MatchingFieldsSelector{Selector: with.AsSelector()})
+	for index := range events.Items {
+		event := &events.Items[index]
+		at := cmp.Or(event.LastTimestamp.Time, event.EventTime.Time, event.CreationTimestamp.Time)
+		if event.Series != nil {
+			at = event.Series.LastObservedTime.Time
+		}
+		found = append(found, entry{at, event.Reason + ": " + event.Message})
 	}
-	return Entry{Time: at, What: event.Reason + ": " + event.Message}
-}
-
-func (g *gathering) add(entry Entry) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.History = append(g.History, entry)
+	slices.SortFunc(found, entry.compare)
+	return found, err
 }
 
 // audit reads the records of the lock among the lines of a log. Renewals are left out, since there are too many, and
 // dry runs.
-func (g *gathering) audit(context.Context) error {
-	if g.Audit == nil {
+func (g *gathering) audit(records io.Reader) (err error) {
+	if records == nil {
 		return nil
 	}
-	lines := bufio.NewReaderSize(g.Audit, maxRecordBytes)
-	for {
-		line, isCut, err := lines.ReadLine()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		begin := strings.IndexByte(string(line), '{')
-		if isCut || begin < 0 {
-			continue
-		}
+	for lines := bufio.NewReader(records); err == nil; {
+		var line []byte
+		line, err = lines.ReadBytes('\n')
 		var record audit.Record
-		if json.Unmarshal(line[begin:], &record) == nil && record.Schema == audit.Schema && record.Namespace == g.Namespace &&
+		if json.Unmarshal(line[max(0, bytes.IndexByte(line, '{')):], &record) == nil && record.Schema == audit.Schema && record.Namespace == g.Namespace &&
 			record.Lock == g.Key.ObjectName() && record.Event != audit.Renewed && !record.DryRun {
-			g.add(Entry{Time: record.Time.Time, What: textOf(&record)})
+			g.history = append(g.history, entry{record.Time.Time, textOf(&record)})
 		}
 	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 func textOf(record *audit.Record) string {

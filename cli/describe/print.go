@@ -1,6 +1,7 @@
 package describe
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -22,83 +23,53 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// Printer writes facts.
-type Printer struct {
-	Times human.Times
-	// Width is the width of the terminal, in columns. Zero means any.
-	Width int
-	// Command returns a command of kubectl lock for the user to type, and Kubectl one of kubectl itself.
-	Command, Kubectl func(args ...string) string
-}
-
-// labelWidth is the width of the names of fields.
-const labelWidth = 12
-
 // page is what is being printed.
 type page struct {
-	Printer
 	*Facts
-	text strings.Builder
+	times human.Times
+	text  strings.Builder
 }
 
 // Print writes the facts, and what the user may do now.
-func (p Printer) Print(out io.Writer, facts *Facts) error {
-	page := &page{Printer: p, Facts: facts}
-	page.job()
+func (f *Facts) Print(out io.Writer) error {
+	p := &page{Facts: f, times: f.Session.Times()}
+	p.job()
 	where := ""
-	if facts.Namespace != "" {
-		where = " in namespace " + facts.Namespace
+	if f.Namespace != "" {
+		where = " in namespace " + f.Namespace
 	}
-	page.line("", "Lock %s%s", facts.Key.Bare(), where)
-	if facts.IsHeld(p.Times.Now) {
-		page.held()
+	p.line("Lock %s%s", f.Key.Bare(), where)
+	if f.IsHeld() {
+		p.held()
 	} else {
-		page.free()
+		p.free()
 	}
-	page.waiting()
-	page.callers()
-	page.stopping()
+	p.field("Waiting", p.waiting()...)
+	p.field("Stopping", p.stopping()...)
 	var history []string
-	for _, entry := range facts.History {
-		history = append(history, terminal.Pad(p.Times.Ago(entry.Time), 9)+"  "+entry.What)
+	for _, entry := range f.history {
+		history = append(history, terminal.Pad(p.times.Ago(entry.time), 9)+"  "+entry.what)
 	}
-	page.fields("History", history)
-	page.line("", "")
-	page.line("", "What you may do now:")
-	page.advice()
-	page.fields("Not known", facts.Unknown)
-	_, err := io.WriteString(out, page.text.String())
+	p.field("History", history...)
+	p.line("")
+	p.line("What you may do now:")
+	p.advice()
+	p.field("Not known", f.Unknown...)
+	_, err := io.WriteString(out, p.text.String())
 	return err
 }
 
-// line writes a line of clean text, cut to the width of the terminal.
-func (p *page) line(indent, format string, args ...any) {
-	text := indent + terminal.Clean(fmt.Sprintf(format, args...))
-	if p.Width > 0 {
-		text = terminal.Cut(text, p.Width)
-	}
-	p.text.WriteString(strings.TrimRight(text, " ") + "\n")
+func (p *page) line(format string, args ...any) {
+	p.text.WriteString(strings.TrimRight(terminal.Clean(fmt.Sprintf(format, args...)), " ") + "\n")
 }
 
-// uncut writes a line whose end matters: a command to copy, or a message.
-func (p *page) uncut(indent, text string) {
-	p.text.WriteString(indent + terminal.Clean(text) + "\n")
-}
-
-func (p *page) field(label, format string, args ...any) {
-	p.line("  "+terminal.Pad(label, labelWidth), format, args...)
-}
-
-// fields writes a field of several lines, the first one with the label; nothing if there are none.
-func (p *page) fields(label string, lines []string) {
+// field writes a field of several lines, the first one with the label; nothing if there are none.
+func (p *page) field(label string, lines ...string) {
 	for _, line := range lines {
-		p.field(label, "%s", line)
+		p.line("  %-12s%s", label, line)
 		label = ""
 	}
 }
-
-// message continues a field with a line that is not cut.
-func (p *page) message(text string) { p.uncut("  "+terminal.Pad("", labelWidth), text) }
 
 // job says what the Job does with its lock whose name was given in place of a key.
 func (p *page) job() {
@@ -109,7 +80,7 @@ func (p *page) job() {
 	key := job.Lock.Key.Bare()
 	does := fmt.Sprintf("is %s; its lock is %s", strings.ToLower(string(job.Phase)), key)
 	switch {
-	case job.Holds(p.Lock) && p.IsHeld(p.Times.Now):
+	case job.Holds(p.Lock) && p.IsHeld():
 		does = "holds " + key
 	case job.Phase == jobs.Paused:
 		does = "is paused, and does not wait for " + key
@@ -121,16 +92,16 @@ func (p *page) job() {
 			does += fmt.Sprintf(" at place %d", place+1)
 		}
 	}
-	if p.isOfJob() {
-		p.line("", "Job %s %s", job.Name, does)
-		if job.NotRun != "" {
-			p.uncut("  ", job.NotRun)
-		}
+	if !p.isOfJob() {
+		p.line("No lock %s; Job %s %s:", p.Key.Bare(), job.Name, does)
+		p.line("    %s", p.Session.Command("who", key))
+		p.line("")
 		return
 	}
-	p.line("", "No lock %s; Job %s %s:", p.Key.Bare(), job.Name, does)
-	p.uncut("    ", p.Command("who", key))
-	p.line("", "")
+	p.line("Job %s %s", job.Name, does)
+	if job.NotRun != "" {
+		p.line("  %s", job.NotRun)
+	}
 }
 
 // isOfJob reports whether the lock is the lock of the Job whose name was given.
@@ -139,279 +110,253 @@ func (p *page) isOfJob() bool { return p.Job != nil && p.ID == p.Job.Lock }
 // refused says when a Job was refused its lock or its start, and is tried again.
 func (p *page) refused(refusal *jobs.Refusal) string {
 	again := "in its turn"
-	if refusal.Until.After(p.Times.Now) {
-		again = p.Times.In(refusal.Until)
+	if refusal.Until.After(p.times.Now) {
+		again = p.times.In(refusal.Until)
 	}
-	return fmt.Sprintf("refused %s, and is tried again %s", p.Times.Ago(refusal.At), again)
+	return fmt.Sprintf("refused %s, and is tried again %s", p.times.Ago(refusal.At), again)
 }
 
 func (p *page) free() {
-	if p.Lock == nil {
-		p.field("State", "free: no holder")
-	} else {
+	state := "free: no holder"
+	if p.Lock != nil {
 		row := locks.RowOf(p.Lock)
-		p.field("State", "free: the last holder, %s, let it expire %s", row.Holder, p.Times.Ago(row.Expires))
+		state = fmt.Sprintf("free: the last holder, %s, let it expire %s", row.Holder, p.times.Ago(row.Expires))
 	}
-	if len(p.HeldIn) > 0 {
-		p.field("Held in", "namespace %s", strings.Join(p.HeldIn, ", "))
+	p.field("State", state)
+	if len(p.heldIn) > 0 {
+		p.field("Held in", "namespace "+strings.Join(p.heldIn, ", "))
 	}
-	if len(p.Nearby) > 0 {
-		p.field("Held here", "%s. Did you mean that?", strings.Join(p.Nearby, ", "))
+	if len(p.nearby) > 0 {
+		p.field("Held here", strings.Join(p.nearby, ", ")+". Did you mean that?")
 	}
 }
 
 func (p *page) held() {
-	row := locks.RowOf(p.Lock)
-	state, holder, reason := "held", row.Holder, row.Reason
+	row, state := locks.RowOf(p.Lock), "held"
 	isConnected := rules.ConnectionOf(p.Lock) != ""
 	switch {
-	case isConnected && p.isMine():
+	case isConnected && p.IsMine:
 		state = "held by a connection of yours"
 	case isConnected:
 		state = "held by a connection"
-	case p.isMine():
+	case p.IsMine:
 		state = "held by you"
 	}
+	holder := row.Holder
 	if row.Holder != row.Identity {
 		holder += " (" + row.Identity + ")"
 	}
-	if reason == "" {
-		reason = "none was given"
-	}
-	p.field("State", "%s", state)
-	p.field("Holder", "%s", holder)
-	p.fields("Alive", p.Alive(p.Facts))
-	if why := p.WhyNoPods(p.Facts); why != "" {
-		p.message(why)
-	}
-	p.field("Reason", "%s", reason)
-	p.field("Since", "%s", p.Times.Ago(row.Acquired))
-	renewed, unless := p.Times.Renewed(row.Acquired, row.Renewed), ""
+	renewed, expires := p.times.Renewed(row.Acquired, row.Renewed), p.times.In(row.Expires)
 	if row.TTL > 0 {
 		renewed += "; each renewal lasts " + human.For(row.TTL)
-		unless = ", unless renewed"
+		expires += ", unless renewed"
 	}
-	p.field("Renewed", "%s", renewed)
-	p.field("Expires", "%s%s", p.Times.In(row.Expires), unless)
-	p.field("Fencing", "token %d", row.FencingToken)
 	var guards []string
 	for _, guard := range p.Lock.Spec.Guards {
 		guards = append(guards, guarded(guard)+": only the holder may change them")
 	}
-	p.fields("Guards", guards)
+	p.field("State", state)
+	p.field("Holder", holder)
+	p.field("Alive", p.Alive()...)
+	p.field("Reason", cmp.Or(row.Reason, "none was given"))
+	p.field("Since", p.times.Ago(row.Acquired))
+	p.field("Renewed", renewed)
+	p.field("Expires", expires)
+	p.field("Fencing", fmt.Sprint("token ", row.FencingToken))
+	p.field("Guards", guards...)
 }
 
-// isMine reports whether the user is the holder.
-func (p *page) isMine() bool { return p.Me != "" && p.Lock.Spec.Holder == p.Me }
+// guarded names what a guard covers.
+func guarded(guard v1alpha1.Guard) string {
+	resource := schema.GroupResource{Group: guard.Group, Resource: guard.Resource}.String()
+	switch selector := metav1.FormatLabelSelector(guard.Selector); {
+	case guard.Name != "":
+		return resource + " " + guard.Name
+	case selector != "<none>":
+		return resource + " with " + selector
+	}
+	return "all " + resource
+}
 
-// Alive returns lines that say whether the holder of a lock is alive. There are none if that is not known.
-func (p Printer) Alive(facts *Facts) []string {
-	ref, holder := facts.Lock.Spec.HolderRef, facts.Holder
+// Alive returns lines that say whether the holder of a lock is alive, and why a Job that holds it has no Pods. There are none if
+// that is not known.
+func (f *Facts) Alive() []string {
+	ref, holder := f.Lock.Spec.HolderRef, f.Holder
 	switch {
-	case ref == nil && rules.ConnectionOf(facts.Lock) != "":
+	case ref == nil && rules.ConnectionOf(f.Lock) != "":
 		return []string{"as far as its connection shows; when that ends, the lock is free"}
 	case ref == nil:
 		return []string{"not known: the holder names no Pod or Job; if it is gone, the lock expires"}
 	case holder == nil:
 		return nil
-	case holder.IsReplaced:
-		return []string{fmt.Sprintf("no: %s %s is gone; another %[1]s has its name now", ref.Kind, ref.Name)}
 	case holder.Object == nil:
-		return []string{fmt.Sprintf("no: %s %s is gone", ref.Kind, ref.Name)}
-	case facts.isUnstarted():
-		return p.unstarted(facts)
+		return []string{fmt.Sprintf("no: %s %s %s", ref.Kind, ref.Name, holder.gone)}
+	case f.holderIs(jobs.Waiting):
+		return f.unstarted()
 	}
-	object, pods := fmt.Sprintf("%s %s %s", ref.Kind, ref.Name, stateOf(holder)), p.pods(holder.Pods)
-	job, isJob := holder.Object.(*batchv1.Job)
-	_, isPod := holder.Object.(*corev1.Pod)
-	alive := "yes"
-	switch {
-	case facts.holderIs(jobs.Stopping):
-		alive = "stopping, and keeps the lock until its Pods have ended"
-	case !holder.isAlive():
-		alive = "no"
-	case holder.isPending():
-		alive = "started, but no Pod runs yet"
-	case holder.hasNoPods():
-		alive = "has no Pods"
-		if len(pods) > 0 {
-			alive = "all its Pods have ended"
+	var badNodes []string
+	var isPending, hasBegun, isOnGoodNode bool
+	for _, pod := range holder.Pods {
+		switch {
+		case pod.Status.Phase == corev1.PodPending:
+			isPending = true
+		case pod.isLive():
+			hasBegun = true
 		}
-		if !jobs.IsSuspended(job) {
-			alive = "started, " + alive
+		switch {
+		case pod.nodeProblem != "" && pod.nodeSince.IsZero():
+			badNodes = append(badNodes, "node "+pod.Spec.NodeName+" "+pod.nodeProblem)
+		case pod.nodeProblem != "":
+			badNodes = append(badNodes, "node "+pod.Spec.NodeName+" "+pod.nodeProblem+", "+f.Session.Times().During(pod.nodeSince))
+		case pod.isLive() && pod.Spec.NodeName != "":
+			isOnGoodNode = true
 		}
-	case !isJob && !isPod:
-		alive = "not known" // That it exists does not say that anything works.
-	case holder.isOnlyOnBadNodes():
-		var nodes []string
-		for _, pod := range holder.Pods {
-			if pod.NodeProblem != "" {
-				nodes = append(nodes, p.node(pod))
-			}
-		}
-		slices.Sort(nodes)
-		return append([]string{"not known: " + strings.Join(slices.Compact(nodes), "; "), object}, pods...)
 	}
-	return append([]string{alive + ": " + object}, pods...)
-}
-
-// stateOf describes the object of a holder, such as "is Running, pods: 1 active, 0 succeeded, 0 failed".
-func stateOf(holder *Holder) string {
-	state, details := "exists", ""
+	alive, state, pods := "yes", "", f.pods(holder.Pods)
 	switch object := holder.Object.(type) {
 	case *batchv1.Job:
 		state = "is Running"
 		if jobs.IsSuspended(object) {
 			state = "is Suspended"
 		}
-		details = fmt.Sprintf(", pods: %d active, %d succeeded, %d failed", object.Status.Active, object.Status.Succeeded, object.Status.Failed)
+		state = cmp.Or(holderref.HowEnded(object), state) +
+			fmt.Sprintf(", pods: %d active, %d succeeded, %d failed", object.Status.Active, object.Status.Succeeded, object.Status.Failed)
 		if ptr.Deref(object.Spec.Parallelism, 1) == 0 {
-			details += ", spec.parallelism is 0"
+			state += ", spec.parallelism is 0"
 		}
 	case *corev1.Pod:
-		state = "is " + string(object.Status.Phase)
+		state = cmp.Or(holderref.HowEnded(object), "is "+string(object.Status.Phase))
+	default:
+		alive, state = "not known", "exists" // That it exists does not say that anything works.
 	}
 	if holder.Object.GetDeletionTimestamp() != nil {
-		details += ", is being deleted"
+		state += ", is being deleted"
 	}
-	if ended := holderref.HowEnded(holder.Object); ended != "" {
-		state = ended
+	object := ref.Kind + " " + ref.Name + " " + state
+	switch {
+	case f.holderIs(jobs.Stopping):
+		alive = "stopping, and keeps the lock until its Pods have ended"
+	case holderref.HowEnded(holder.Object) != "":
+		alive = "no"
+	case isPending && !hasBegun:
+		alive = "started, but no Pod runs yet"
+	case holder.hasNoPods():
+		alive = "has no Pods"
+		if len(pods) > 0 {
+			alive = "all its Pods have ended"
+		}
+		if !jobs.IsSuspended(holder.Object.(*batchv1.Job)) {
+			alive = "started, " + alive
+		}
+		if failed := holder.failedCreate; !failed.time.IsZero() {
+			pods = append(pods, f.Session.Times().Ago(failed.time)+", "+failed.what)
+		}
+	case len(badNodes) > 0 && !isOnGoodNode:
+		slices.Sort(badNodes)
+		return append([]string{"not known: " + strings.Join(slices.Compact(badNodes), "; "), object}, pods...)
 	}
-	return state + details
-}
-
-// WhyNoPods returns the last failure to create a Pod for the Job that holds the lock, if that has none; otherwise empty.
-func (p Printer) WhyNoPods(facts *Facts) string {
-	if facts.Holder == nil || facts.Holder.FailedCreate.Time.IsZero() {
-		return ""
-	}
-	return p.Times.Ago(facts.Holder.FailedCreate.Time) + ", " + facts.Holder.FailedCreate.What
+	return append([]string{alive + ": " + object}, pods...)
 }
 
 // unstarted says why a Job that has the lock has not started.
-func (p Printer) unstarted(facts *Facts) []string {
+func (f *Facts) unstarted() []string {
 	const unstarted = "has the lock, has not started: "
-	if len(facts.Stopping) == 0 {
-		return []string{unstarted + "the operator is about to start Job " + facts.Lock.Spec.HolderRef.Name}
+	if len(f.Stopping) == 0 {
+		return []string{unstarted + "the operator is about to start Job " + f.Lock.Spec.HolderRef.Name}
 	}
 	var names, pods []string
-	for _, job := range facts.Stopping {
-		names, pods = append(names, job.Name), append(pods, p.pods(job.Pods)...)
+	for _, job := range f.Stopping {
+		names, pods = append(names, job.Name), append(pods, f.pods(job.Pods)...)
 	}
 	return append([]string{unstarted + "waits for the Pods of Job " + strings.Join(names, ", ")}, pods...)
 }
 
-// node says what is wrong with the node of a Pod.
-func (p Printer) node(pod Pod) string {
-	text := "node " + pod.Spec.NodeName + " " + pod.NodeProblem
-	if !pod.NodeSince.IsZero() {
-		text += ", " + p.Times.During(pod.NodeSince)
-	}
-	return text
-}
-
-func (p Printer) pods(pods []Pod) (lines []string) {
+// pods describes each Pod in a line.
+func (f *Facts) pods(pods []Pod) (lines []string) {
+	times := f.Session.Times()
 	for _, pod := range pods {
-		lines = append(lines, p.pod(pod))
+		state, since := string(pod.Status.Phase), ""
+		switch {
+		case pod.DeletionTimestamp != nil: // It is the end of the grace period.
+			grace := time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second
+			state, since = "Terminating", " "+times.During(pod.DeletionTimestamp.Add(-grace))
+		case pod.Status.Phase == corev1.PodPending:
+			state = "has not begun, Pending " + times.During(pod.CreationTimestamp.Time)
+		}
+		text := "Pod " + pod.Name + ": " + state
+		if pod.Spec.NodeName != "" {
+			text += " on node " + pod.Spec.NodeName
+		}
+		if pod.nodeProblem != "" {
+			text += " (which " + pod.nodeProblem + ")"
+		}
+		text += since
+		if started := pod.Status.StartTime; started != nil {
+			text += ", started " + times.Ago(started.Time)
+		}
+		restarts := int32(0)
+		for index := range pod.Status.ContainerStatuses {
+			restarts += pod.Status.ContainerStatuses[index].RestartCount
+		}
+		if restarts > 0 {
+			text += fmt.Sprintf(", restarted %d times", restarts)
+		}
+		if !pod.lastLog.IsZero() {
+			text += ", last log line " + times.Ago(pod.lastLog)
+		}
+		lines = append(lines, text)
 	}
 	return lines
 }
 
-func (p Printer) pod(pod Pod) string {
-	text := "Pod " + pod.Name + ": "
-	deleted := pod.deleted()
-	switch {
-	case !deleted.IsZero():
-		text += "Terminating"
-	case pod.Status.Phase == corev1.PodPending:
-		text += "has not begun, Pending " + p.Times.During(pod.CreationTimestamp.Time)
-	default:
-		text += string(pod.Status.Phase)
+// waiting describes the Jobs that wait, and the callers that wait through a façade.
+func (p *page) waiting() (lines []string) {
+	add := func(place int, name string, since time.Time, priority int32, more string) {
+		line := fmt.Sprintf("%d. %s, %s", place, name, p.times.During(since))
+		if priority != 0 {
+			line += fmt.Sprintf(", priority %d", priority)
+		}
+		lines = append(lines, line+more)
 	}
-	if pod.Spec.NodeName != "" {
-		text += " on node " + pod.Spec.NodeName
-	}
-	if pod.NodeProblem != "" {
-		text += " (which " + pod.NodeProblem + ")"
-	}
-	if !deleted.IsZero() {
-		text += " " + p.Times.During(deleted)
-	}
-	if started := pod.Status.StartTime; started != nil {
-		text += ", started " + p.Times.Ago(started.Time)
-	}
-	restarts := int32(0)
-	for index := range pod.Status.ContainerStatuses {
-		restarts += pod.Status.ContainerStatuses[index].RestartCount
-	}
-	if restarts > 0 {
-		text += fmt.Sprintf(", restarted %d times", restarts)
-	}
-	if !pod.LastLog.IsZero() {
-		text += ", last log line " + p.Times.Ago(pod.LastLog)
-	}
-	return text
-}
-
-// waiter describes who waits in which place.
-func (p *page) waiter(place int, name string, since time.Time, priority int32) string {
-	text := fmt.Sprintf("%d. %s, %s", place, name, p.Times.During(since))
-	if priority != 0 {
-		text += fmt.Sprintf(", priority %d", priority)
-	}
-	return text
-}
-
-// waiting shows the Jobs that wait.
-func (p *page) waiting() {
-	label, others := "Waiting", "not known: no Job shows"
+	others := "not known: no Job shows"
 	for index, job := range p.Waiting {
-		text := p.waiter(index+1, "Job/"+job.Name, job.Turn.WaitsSince, job.Turn.Priority)
+		refused := ""
 		if job.Refusal != nil {
-			text += ": " + p.refused(job.Refusal)
+			refused = ": " + p.refused(job.Refusal)
 		}
-		p.field(label, "%s", text)
+		add(index+1, "Job/"+job.Name, job.Turn.WaitsSince, job.Turn.Priority, refused)
 		if job.Refusal != nil {
-			p.message("   " + job.Refusal.Why)
+			lines = append(lines, "   "+job.Refusal.Why)
 		}
-		label, others = "", "and perhaps more"
+		others = "and perhaps more"
 	}
-	if p.Callers == nil {
-		p.field(label, "%s. Callers through a façade show with --server,", others)
-		p.field("", "those that take locks directly, as kubectl lock run does, nowhere")
-	}
-}
-
-// callers shows those that wait through a façade.
-func (p *page) callers() {
-	var lines []string
 	for index := range p.Callers {
 		caller := &p.Callers[index]
-		name := locks.Person(caller.Holder, caller.Namespace)
+		name, more := locks.Person(caller.Holder, caller.Namespace), ""
 		if ref := caller.HolderRef; ref != nil {
 			name = ref.Kind + "/" + ref.Name
 		}
-		text := p.waiter(caller.Place, name, caller.Since, caller.Priority)
 		if !caller.Until.IsZero() {
-			text += ", gives up " + p.Times.In(caller.Until)
+			more += ", gives up " + p.times.In(caller.Until)
 		}
 		if caller.Reason != "" {
-			text += ": " + caller.Reason
+			more += ": " + caller.Reason
 		}
-		lines = append(lines, text)
+		add(caller.Place, name, caller.Since, caller.Priority, more)
 	}
-	if p.Callers != nil && len(lines) == 0 {
-		lines = []string{"no caller"}
+	switch {
+	case p.Callers == nil:
+		return append(lines, others+". Callers through a façade show with --server,", "those that take locks directly, as kubectl lock run does, nowhere")
+	case p.AreMore:
+		return append(lines, "and more")
+	case len(lines) == 0:
+		return []string{"no caller"}
 	}
-	p.fields("Waiting", lines)
-	if p.AreMore {
-		p.field("", "and more")
-	}
+	return lines
 }
 
-// stopping shows the Jobs whose Pods keep the next one from its start.
-func (p *page) stopping() {
-	var lines []string
+// stopping describes the Jobs whose Pods keep the next one from its start.
+func (p *page) stopping() (lines []string) {
 	for _, job := range p.Stopping {
 		does := "its Pods have not ended"
 		switch {
@@ -421,21 +366,9 @@ func (p *page) stopping() {
 			does = "deleted, and its Pods have not ended"
 		}
 		lines = append(lines, fmt.Sprintf("Job/%s: %s", job.Name, does))
-		if !p.IsHeld(p.Times.Now) || !p.isUnstarted() { // Else they are shown as what the holder waits for.
+		if !p.IsHeld() || !p.holderIs(jobs.Waiting) { // Else they are shown as what the holder waits for.
 			lines = append(lines, p.pods(job.Pods)...)
 		}
 	}
-	p.fields("Stopping", lines)
-}
-
-// guarded names what a guard covers.
-func guarded(guard v1alpha1.Guard) string {
-	resource := schema.GroupResource{Group: guard.Group, Resource: guard.Resource}.String()
-	if guard.Name != "" {
-		return resource + " " + guard.Name
-	}
-	if selector := metav1.FormatLabelSelector(guard.Selector); guard.Selector != nil && selector != "" && selector != "<none>" {
-		return resource + " with " + selector
-	}
-	return "all " + resource
+	return lines
 }

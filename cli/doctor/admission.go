@@ -77,20 +77,20 @@ func (e *examination) judgePolicies(ctx context.Context) {
 		case isOfOperator:
 			e.inForce = append(e.inForce, name)
 		case !isThere && strings.Contains(name, operatorName):
-			e.fail(check, "apply the policy, such as by config/lock-policies of lock-operator, or delete the binding",
+			e.add(Fail, check, "apply the policy, such as by config/lock-policies of lock-operator, or delete the binding",
 				"the binding %s of %s, which does not exist, has no effect", binding.Name, name)
 		}
 	}
 	for _, policy := range policies {
 		if !e.isInForce(policy) {
-			e.fail(check, "apply config/admission-policy of lock-operator again", "the policy %s%s is not in force: %s", operatorName, policy.suffix, policy.without)
+			e.add(Fail, check, "apply config/admission-policy of lock-operator again", "the policy %s%s is not in force: %s", operatorName, policy.suffix, policy.without)
 		}
 	}
 	if e.lacks(jobCreators) {
 		e.failUnmet(check, jobCreators)
 	}
 	if len(e.Report) == before {
-		e.ok(check, "those of the installation are in force")
+		e.add(OK, check, "", "those of the installation are in force")
 	}
 }
 
@@ -107,7 +107,7 @@ func (e *examination) lacks(option option) bool {
 }
 
 func (e *examination) failUnmet(check string, option option) {
-	e.fail(check, fmt.Sprintf("apply %s of lock-operator, or take the label away: %s", option.folder, e.Kubectl("label", "namespace", e.Namespace(), option.label+"-")),
+	e.add(Fail, check, fmt.Sprintf("apply %s of lock-operator, or take the label away: %s", option.folder, e.Kubectl("label", "namespace", e.Namespace(), option.label+"-")),
 		"namespace %s has the label %s=%s, and the policy %s%s is not in force: %s",
 		e.Namespace(), option.label, option.value, operatorName, option.policy.suffix, option.policy.without)
 }
@@ -116,7 +116,7 @@ func (e *examination) failUnmet(check string, option option) {
 func (e *examination) judgeDryRuns(ctx context.Context) {
 	const check = "a dry run"
 	if missing, err := locks.MissingVerbs(ctx, e.cluster, e.Namespace(), "", "create"); err == nil && len(missing) > 0 {
-		e.skip(check, "you may not create locks in namespace %s", e.Namespace())
+		e.add(Skip, check, "", "you may not create locks in namespace %s", e.Namespace())
 		return
 	}
 	var holder string
@@ -127,13 +127,13 @@ func (e *examination) judgeDryRuns(ctx context.Context) {
 	_, err := e.tryLock(ctx, "forged-by-kubectl-lock-doctor")
 	switch {
 	case e.user != "" && holder != e.user:
-		e.fail(check, "see which webhooks change Locks: "+e.Kubectl("get", "mutatingwebhookconfigurations"), "a new lock would be held by %q, and you are %q", holder, e.user)
+		e.add(Fail, check, "see which webhooks change Locks: "+e.Kubectl("get", "mutatingwebhookconfigurations"), "a new lock would be held by %q, and you are %q", holder, e.user)
 	case err == nil:
-		e.fail(check, "see that no match condition leaves you out: "+e.Kubectl("get", "mutatingwebhookconfigurations", "-o", "yaml"), "a new lock with a forged holder would be admitted")
+		e.add(Fail, check, "see that no match condition leaves you out: "+e.Kubectl("get", "mutatingwebhookconfigurations", "-o", "yaml"), "a new lock with a forged holder would be admitted")
 	case !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err):
-		e.warn(check, "run this again", "a new lock would be granted; what became of a forged one is not known: %v", err)
+		e.add(Warn, check, "run this again", "a new lock would be granted; what became of a forged one is not known: %v", err)
 	default:
-		e.ok(check, "the webhook answers: it would grant a new lock to %s, and refuses a forged one", holder)
+		e.add(OK, check, "", "the webhook answers: it would grant a new lock to %s, and refuses a forged one", holder)
 	}
 }
 
@@ -153,21 +153,21 @@ func (e *examination) judgeRefusal(check string, err error) {
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "are not stamped"):
-		e.fail(check, "install the webhook of lock-operator; if it is installed, see that its match conditions do not leave you out", "no webhook judges Locks that you write")
+		e.add(Fail, check, "install the webhook of lock-operator; if it is installed, see that its match conditions do not leave you out", "no webhook judges Locks that you write")
 	case isUncalled(err, lockWebhook):
 		_, why, _ := strings.Cut(text, callFailed)
 		if _, after, isNamed := strings.Cut(why, `": `); isNamed {
 			why = after
 		}
-		e.fail(check, e.doAbout(why), "the webhook does not answer: %s", strings.TrimLeft(why, " :"))
+		e.add(Fail, check, e.doAbout(why), "the webhook does not answer: %s", strings.TrimLeft(why, " :"))
 	case apierrors.IsNotFound(err):
-		e.fail(check, "see that the namespace exists: "+e.Kubectl("get", "namespace", e.Namespace()), "%s", text)
+		e.add(Fail, check, "see that the namespace exists: "+e.Kubectl("get", "namespace", e.Namespace()), "%s", text)
 	case apierrors.HasStatusCause(err, v1alpha1.CauseTypeNamespaceFull):
-		e.fail(check, "delete expired locks, or raise --max-locks-per-namespace", "%s", text)
+		e.add(Fail, check, "delete expired locks, or raise --max-locks-per-namespace", "%s", text)
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		e.warn(check, "see the admission policies and quotas of the namespace; programs that lock are refused, too", "a new lock is refused: %s", text)
+		e.add(Warn, check, "see the admission policies and quotas of the namespace; programs that lock are refused, too", "a new lock is refused: %s", text)
 	default:
-		e.fail(check, "run this again; then see the logs of the API server", "a new lock is not granted: %s", text)
+		e.add(Fail, check, "run this again; then see the logs of the API server", "a new lock is not granted: %s", text)
 	}
 }
 
@@ -201,23 +201,23 @@ func (e *examination) judgeGuards(ctx context.Context) {
 	webhooks, isAsked, namespace := len(e.named(guardWebhook)), e.asksFor(fence), e.Namespace()
 	switch {
 	case webhooks == 0 && isAsked:
-		e.fail(check, "apply config/guards of lock-operator, or take the label away: "+e.Kubectl("label", "namespace", namespace, fence.label+"-"),
+		e.add(Fail, check, "apply config/guards of lock-operator, or take the label away: "+e.Kubectl("label", "namespace", namespace, fence.label+"-"),
 			"namespace %s has opted in, and no webhook configuration has %s: no object there is guarded", namespace, guardWebhook)
 	case webhooks == 0:
-		e.ok(check, "they are not installed, so a freeze is refused")
+		e.add(OK, check, "", "they are not installed, so a freeze is refused")
 	case webhooks > 1:
-		e.warn(check, "delete those of former installations", "%d webhook configurations ask about guarded objects", webhooks)
+		e.add(Warn, check, "delete those of former installations", "%d webhook configurations ask about guarded objects", webhooks)
 	case e.lacks(fence):
 		e.failUnmet(check, fence)
 	case e.labelsErr != nil:
-		e.ok(check, "they are installed; you may not read whether namespace %s has opted in", namespace)
+		e.add(OK, check, "", "they are installed; you may not read whether namespace %s has opted in", namespace)
 	case !isAsked:
-		e.ok(check, "they are installed, and namespace %s has not opted in: %s", namespace, e.Kubectl("label", "namespace", namespace, fence.label+"="+fence.value))
+		e.add(OK, check, "", "they are installed, and namespace %s has not opted in: %s", namespace, e.Kubectl("label", "namespace", namespace, fence.label+"="+fence.value))
 	case isUncalled(e.refusal, lockWebhook), isUncalled(e.tryGuarded(ctx), guardWebhook):
-		e.fail(check, "bring the webhook back; docs/runbooks.md says what to do until then",
+		e.add(Fail, check, "bring the webhook back; docs/runbooks.md says what to do until then",
 			"they are in force in namespace %s, where every write of a listed resource fails while the webhook does not answer", namespace)
 	default:
-		e.ok(check, "they are installed, and in force in namespace %s", namespace)
+		e.add(OK, check, "", "they are installed, and in force in namespace %s", namespace)
 	}
 }
 

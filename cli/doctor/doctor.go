@@ -111,13 +111,13 @@ func (e *examination) judgeServer(ctx context.Context, versions rest.Interface, 
 	}
 	if err != nil {
 		what, do := failure.Contact(err)
-		e.fail(check, do+"; compare with "+e.Kubectl("get", "namespaces"), "%s: %v", what, err)
+		e.add(Fail, check, do+"; compare with "+e.Kubectl("get", "namespaces"), "%s: %v", what, err)
 		return false
 	}
 	if found, err := utilversion.ParseGeneric(info.GitVersion); err == nil && found.LessThan(oldestKubernetes) {
-		e.fail(check, fmt.Sprintf("upgrade the cluster to %s or later", oldestKubernetes), "Kubernetes is %s, and lock-operator needs %s", info.GitVersion, oldestKubernetes)
+		e.add(Fail, check, fmt.Sprintf("upgrade the cluster to %s or later", oldestKubernetes), "Kubernetes is %s, and lock-operator needs %s", info.GitVersion, oldestKubernetes)
 	} else {
-		e.ok(check, "Kubernetes %s answers; this is kubectl-lock %s", info.GitVersion, program)
+		e.add(OK, check, "", "Kubernetes %s answers; this is kubectl-lock %s", info.GitVersion, program)
 	}
 	return true
 }
@@ -136,7 +136,7 @@ func (e *examination) judgeInstallation(ctx context.Context) {
 	if isThere {
 		e.judgeRights(ctx)
 	} else {
-		e.fail("namespace", "name one that exists with -n: "+e.Kubectl("get", "namespaces"),
+		e.add(Fail, "namespace", "name one that exists with -n: "+e.Kubectl("get", "namespaces"),
 			"namespace %s does not exist, so rights and admission were not tried there", e.Namespace())
 	}
 	e.judgeWebhooks(ctx)
@@ -158,10 +158,10 @@ func (r *Report) judgeClock(local, server time.Time) {
 		direction = "behind"
 	}
 	if difference.Abs() <= toleratedDifference {
-		r.ok(check, "this machine and the service agree on the time")
+		r.add(OK, check, "", "this machine and the service agree on the time")
 		return
 	}
-	r.warn(check, "set the clock of this machine, or have it synchronised; until then give a length of time with --until, and no time of day",
+	r.add(Warn, check, "set the clock of this machine, or have it synchronised; until then give a length of time with --until, and no time of day",
 		"the clock of this machine is %s %s that of the service; locks end by the latter", difference.Abs().Round(time.Second), direction)
 }
 
@@ -175,23 +175,23 @@ func (e *examination) judgeType(ctx context.Context) (isServed bool) {
 	_, unserved := e.cluster.RESTMapper().RESTMapping(locksKind.GroupKind(), locksKind.Version)
 	switch {
 	case apierrors.IsNotFound(err):
-		e.fail(check, "install it", "lock-operator is not installed: the cluster does not know Locks")
+		e.add(Fail, check, "install it", "lock-operator is not installed: the cluster does not know Locks")
 		return false
 	case err != nil && apimeta.IsNoMatchError(unserved):
-		e.fail(check, "install it", "lock-operator is not installed, or not wholly: the cluster does not serve Locks: %v", unserved)
+		e.add(Fail, check, "install it", "lock-operator is not installed, or not wholly: the cluster does not serve Locks: %v", unserved)
 		return false
 	case apierrors.IsForbidden(err) && unserved == nil:
-		e.ok(check, "the cluster serves %s; you may not read its definition", v1alpha1.GroupVersion)
+		e.add(OK, check, "", "the cluster serves %s; you may not read its definition", v1alpha1.GroupVersion)
 		return true
 	case err != nil:
 		e.skipUnread(check, "its definition", err)
 		return true
 	case definition.DeletionTimestamp != nil:
-		e.fail(check, "install lock-operator again when the definition is gone; see what keeps it: "+e.Kubectl("get", name, "-A"),
+		e.add(Fail, check, "install lock-operator again when the definition is gone; see what keeps it: "+e.Kubectl("get", name, "-A"),
 			"its definition is being deleted, and all Locks with it: no lock can be taken")
 		return false
 	case unserved != nil:
-		e.fail(check, "see why: "+e.Kubectl("describe", "crd", name), "its definition is there, and the cluster does not serve Locks: %v", unserved)
+		e.add(Fail, check, "see why: "+e.Kubectl("describe", "crd", name), "its definition is there, and the cluster does not serve Locks: %v", unserved)
 		return false
 	}
 	schema, err := apihelpers.GetSchemaForVersion(&definition, locksKind.Version)
@@ -201,11 +201,11 @@ func (e *examination) judgeType(ctx context.Context) (isServed bool) {
 			_, has = schema.OpenAPIV3Schema.Properties["spec"].Properties[field]
 		}
 		if !has {
-			e.fail(check, "apply config/crd of lock-operator: "+e.Kubectl("apply", "-k", "config/crd"), "its definition is of an earlier version: it lacks spec.%s", field)
+			e.add(Fail, check, "apply config/crd of lock-operator: "+e.Kubectl("apply", "-k", "config/crd"), "its definition is of an earlier version: it lacks spec.%s", field)
 			return true
 		}
 	}
-	e.ok(check, "the cluster serves %s", v1alpha1.GroupVersion)
+	e.add(OK, check, "", "the cluster serves %s", v1alpha1.GroupVersion)
 	return true
 }
 
@@ -215,12 +215,12 @@ func (e *examination) judgeRights(ctx context.Context) {
 	for _, role := range roles {
 		missing, err := locks.MissingVerbs(ctx, e.cluster, e.Namespace(), "", role.verbs...)
 		if err != nil {
-			e.skip(check, "they could not be asked for: %v", err)
+			e.add(Skip, check, "", "they could not be asked for: %v", err)
 			return
 		}
 		if len(missing) > 0 {
 			hasAll = false
-			e.warn(check, fmt.Sprintf("to %s, have the cluster role %s bound in that namespace", role.purpose, role.name),
+			e.add(Warn, check, fmt.Sprintf("to %s, have the cluster role %s bound in that namespace", role.purpose, role.name),
 				"%s may not %s locks in namespace %s", user, strings.Join(missing, ", "), e.Namespace())
 		}
 	}
@@ -231,5 +231,5 @@ func (e *examination) judgeRights(ctx context.Context) {
 	if missing, err := locks.MissingVerbs(ctx, e.cluster, e.Namespace(), "", "force-release"); err != nil || len(missing) > 0 {
 		force = "and not end those of other holders"
 	}
-	e.ok(check, "%s may see, take and release locks in namespace %s, %s", user, e.Namespace(), force)
+	e.add(OK, check, "", "%s may see, take and release locks in namespace %s, %s", user, e.Namespace(), force)
 }

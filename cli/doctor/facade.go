@@ -33,19 +33,19 @@ func examineFacade(ctx context.Context, s *session.Session) (Report, error) {
 	ready, _, err := probe(ctx, httpClient, server, "/readyz")
 	if err != nil {
 		what, do := failure.Contact(err)
-		report.fail(check, do, "%s: %v", what, err)
+		report.add(Fail, check, do, "%s: %v", what, err)
 		return report, nil
 	}
 	saturated, limit, err := probe(ctx, httpClient, server, "/readyz/saturation")
 	switch {
 	case ready.StatusCode == http.StatusNotFound:
-		report.fail(check, "see that the address is right", "%s answers, and is no façade", server)
+		report.add(Fail, check, "see that the address is right", "%s answers, and is no façade", server)
 	case ready.StatusCode != http.StatusOK:
-		report.fail(check, "see its log; it is not ready while it starts and stops", "it is not ready (status %d)", ready.StatusCode)
+		report.add(Fail, check, "see its log; it is not ready while it starts and stops", "it is not ready (status %d)", ready.StatusCode)
 	case err == nil && saturated.StatusCode == http.StatusServiceUnavailable:
-		report.warn(check, "add replicas", "it is ready and at a limit of all callers: %s", limit)
+		report.add(Warn, check, "add replicas", "it is ready and at a limit of all callers: %s", limit)
 	default:
-		report.ok(check, "%s is ready", server)
+		report.add(OK, check, "", "%s is ready", server)
 	}
 	// An owner token that no lock has: the answer is short.
 	_, err = backend.List(ctx, s.Namespace(), lock.Filter{Owner: lock.NewOwner()})
@@ -77,12 +77,12 @@ func (r *Report) judgeList(err error) {
 	const check = "your rights"
 	switch {
 	case err == nil:
-		r.ok(check, "the façade knows you, and you may see locks")
+		r.add(OK, check, "", "the façade knows you, and you may see locks")
 	case errors.Is(err, lock.ErrUnauthenticated):
-		r.fail(check, "name a file with a token for the audience lock-operator.forrst.dev by --token-file", "the façade does not know you: %v", err)
+		r.add(Fail, check, "name a file with a token for the audience lock-operator.forrst.dev by --token-file", "the façade does not know you: %v", err)
 	case errors.Is(err, lock.ErrForbidden):
-		r.warn(check, "to see locks, have the cluster role lock-operator-view bound in the namespace", "%v", err)
+		r.add(Warn, check, "to see locks, have the cluster role lock-operator-view bound in the namespace", "%v", err)
 	default:
-		r.fail(check, "see the log of the façade; the API server may be away", "a list of locks is not answered: %v", err)
+		r.add(Fail, check, "see the log of the façade; the API server may be away", "a list of locks is not answered: %v", err)
 	}
 }

@@ -27,7 +27,7 @@ func (e *examination) judgeDeployments(ctx context.Context) {
 	case err != nil:
 		e.skipUnread(check, "Deployments in namespace "+e.operatorNamespace, err)
 	case len(deployments.Items) == 0:
-		e.skip(check, "there is no Deployment of it in namespace %s; it runs elsewhere", e.operatorNamespace)
+		e.add(Skip, check, "", "there is no Deployment of it in namespace %s; it runs elsewhere", e.operatorNamespace)
 	}
 	images := sets.Set[string]{}
 	for _, deployment := range deployments.Items {
@@ -40,15 +40,15 @@ func (e *examination) judgeDeployments(ctx context.Context) {
 		do := "see why: " + e.Kubectl("describe", "deployment", deployment.Name, "-n", deployment.Namespace)
 		switch {
 		case ready == 0:
-			e.fail(deployment.Name, do, "%s", text)
+			e.add(Fail, deployment.Name, do, "%s", text)
 		case ready < wanted:
-			e.warn(deployment.Name, do, "%s", text)
+			e.add(Warn, deployment.Name, do, "%s", text)
 		default:
-			e.ok(deployment.Name, "%s, image %s", text, containers[0].Image)
+			e.add(OK, deployment.Name, "", "%s, image %s", text, containers[0].Image)
 		}
 	}
 	if len(images) > 1 {
-		e.warn(check, "finish the upgrade", "its Deployments run different images: %s", strings.Join(sets.List(images), ", "))
+		e.add(Warn, check, "finish the upgrade", "its Deployments run different images: %s", strings.Join(sets.List(images), ", "))
 	}
 }
 
@@ -67,7 +67,7 @@ func (e *examination) judgeCertificates(ctx context.Context) {
 	found.SetGroupVersionKind(schema.GroupVersionKind{Group: "cert-manager.io", Version: "v1", Kind: "CertificateList"})
 	switch err := e.cluster.List(ctx, &found, client.InNamespace(e.operatorNamespace)); {
 	case apimeta.IsNoMatchError(err), apierrors.IsNotFound(err):
-		e.skip(check, "there is no cert-manager")
+		e.add(Skip, check, "", "there is no cert-manager")
 	case err != nil:
 		e.skipUnread(check, "Certificates in namespace "+e.operatorNamespace, err)
 	}
@@ -78,11 +78,11 @@ func (e *examination) judgeCertificates(ctx context.Context) {
 		do := "see why: " + e.Kubectl("describe", "certificate", item.GetName(), "-n", e.operatorNamespace)
 		switch {
 		case err != nil || end == nil || !end.After(e.Now()):
-			e.fail(check, do, "%s is not valid: %s", item.GetName(), cmp.Or(ready.Message, "it was not issued yet"))
+			e.add(Fail, check, do, "%s is not valid: %s", item.GetName(), cmp.Or(ready.Message, "it was not issued yet"))
 		case ready.Status != metav1.ConditionTrue:
-			e.warn(check, do, "%s is valid until %s, and is not renewed: %s", item.GetName(), day(end.Time), ready.Message)
+			e.add(Warn, check, do, "%s is valid until %s, and is not renewed: %s", item.GetName(), day(end.Time), ready.Message)
 		default:
-			e.ok(check, "%s is valid until %s", item.GetName(), day(end.Time))
+			e.add(OK, check, "", "%s is valid until %s", item.GetName(), day(end.Time))
 		}
 	}
 }

@@ -72,31 +72,16 @@ func (r Report) Print(out io.Writer) error {
 	return table.Flush()
 }
 
-func (r *Report) add(status Status, check, do, message string) {
-	*r = append(*r, Finding{Check: check, Status: status, Message: message, Do: do})
-}
-
-func (r *Report) ok(check, format string, args ...any) {
-	r.add(OK, check, "", fmt.Sprintf(format, args...))
-}
-
-func (r *Report) skip(check, format string, args ...any) {
-	r.add(Skip, check, "", fmt.Sprintf(format, args...))
-}
-
-func (r *Report) warn(check, do, format string, args ...any) {
-	r.add(Warn, check, do, fmt.Sprintf(format, args...))
-}
-
-func (r *Report) fail(check, do, format string, args ...any) {
-	r.add(Fail, check, do, fmt.Sprintf(format, args...))
+// add adds a finding. Do is what the user can do.
+func (r *Report) add(status Status, check, do, format string, args ...any) {
+	*r = append(*r, Finding{Check: check, Status: status, Message: fmt.Sprintf(format, args...), Do: do})
 }
 
 // skipUnread says that the caller may not read what a check looks at, or why it could not be read.
 func (r *Report) skipUnread(check, what string, err error) {
 	if apierrors.IsForbidden(err) {
-		r.skip(check, "you may not read %s", what)
+		r.add(Skip, check, "", "you may not read %s", what)
 		return
 	}
-	r.fail(check, "run this again", "%s could not be read: %v", what, err)
+	r.add(Fail, check, "run this again", "%s could not be read: %v", what, err)
 }

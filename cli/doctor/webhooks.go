@@ -80,11 +80,11 @@ func (e *examination) judgeWebhooks(ctx context.Context) {
 	for _, need := range needs {
 		switch webhooks := e.named(need.name); len(webhooks) {
 		case 0:
-			e.fail(check, "apply config/default of lock-operator", "no webhook configuration has %s, which judges %s: %s", need.name, need.about, need.without)
+			e.add(Fail, check, "apply config/default of lock-operator", "no webhook configuration has %s, which judges %s: %s", need.name, need.about, need.without)
 		case 1:
 			e.judgeWebhook(check, need, &webhooks[0])
 		default:
-			e.fail(check, "delete that of the former installation: "+e.Kubectl("get", "mutatingwebhookconfigurations,validatingwebhookconfigurations"),
+			e.add(Fail, check, "delete that of the former installation: "+e.Kubectl("get", "mutatingwebhookconfigurations,validatingwebhookconfigurations"),
 				"%d webhook configurations have %s", len(webhooks), need.name)
 		}
 	}
@@ -110,25 +110,25 @@ func (e *examination) judgeWebhook(check string, need need, webhook *admissionre
 	const apply = "apply config/webhook of lock-operator again"
 	before := len(e.Report)
 	if failurePolicy := ptr.Deref(webhook.FailurePolicy, admissionregistrationv1.Fail); failurePolicy != need.failurePolicy {
-		e.fail(check, apply, "the failurePolicy of %s is %s, and not %s", need.name, failurePolicy, need.failurePolicy)
+		e.add(Fail, check, apply, "the failurePolicy of %s is %s, and not %s", need.name, failurePolicy, need.failurePolicy)
 	}
 	for _, operation := range need.operations {
 		if !slices.ContainsFunc(webhook.Rules, func(rule admissionregistrationv1.RuleWithOperations) bool {
 			isOperation := slices.Contains(rule.Operations, operation) || slices.Contains(rule.Operations, admissionregistrationv1.OperationAll)
 			return isOperation && slices.Contains(rule.Resources, need.resource)
 		}) {
-			e.fail(check, apply, "%s is not asked about the operation %s of %s", need.name, operation, need.resource)
+			e.add(Fail, check, apply, "%s is not asked about the operation %s of %s", need.name, operation, need.resource)
 		}
 	}
 	if selector := webhook.NamespaceSelector; selector != nil && len(selector.MatchLabels)+len(selector.MatchExpressions) > 0 {
-		e.warn(check, apply, "the namespaceSelector of %s leaves namespaces out; %s there are not judged", need.name, need.resource)
+		e.add(Warn, check, apply, "the namespaceSelector of %s leaves namespaces out; %s there are not judged", need.name, need.resource)
 	}
 	if len(e.Report) == before {
 		address := ptr.Deref(webhook.ClientConfig.URL, "an unknown address")
 		if service := webhook.ClientConfig.Service; service != nil {
 			address = fmt.Sprintf("the service %s in namespace %s", service.Name, service.Namespace)
 		}
-		e.ok(check, "the API server asks %s about %s", address, need.about)
+		e.add(OK, check, "", "the API server asks %s about %s", address, need.about)
 	}
 }
 
@@ -136,7 +136,7 @@ func (e *examination) judgeWebhook(check string, need need, webhook *admissionre
 func (e *examination) judgeAuthority(bundle []byte) {
 	authorities, _ := cert.ParseCertsPEM(bundle)
 	if len(authorities) == 0 {
-		e.fail("certificate", doRenew, "the webhook configuration has no caBundle with a certificate, so the API server does not trust the webhook")
+		e.add(Fail, "certificate", doRenew, "the webhook configuration has no caBundle with a certificate, so the API server does not trust the webhook")
 		return
 	}
 	var last time.Time
@@ -174,17 +174,17 @@ func (e *examination) judgeExemptions(ctx context.Context, webhook *admissionreg
 	}
 	switch {
 	case len(users) == 0:
-		e.warn(check, "apply config/webhook, with config/identity if it is installed under other names",
+		e.add(Warn, check, "apply config/webhook, with config/identity if it is installed under other names",
 			"the webhook configuration exempts no user: the operator's own writes fail while the webhook is away")
 	case slices.Contains(users, e.user):
-		e.warn(check, "use another account, and leave this one to the operator", "you are %s, whose writes of Locks nothing judges or audits", e.user)
+		e.add(Warn, check, "use another account, and leave this one to the operator", "you are %s, whose writes of Locks nothing judges or audits", e.user)
 	case unread != nil:
 		e.skipUnread(check, "the service accounts of the operator", unread)
 	case len(missing) > 0:
-		e.fail(check, "adapt the match conditions to where the operator runs",
+		e.add(Fail, check, "adapt the match conditions to where the operator runs",
 			"%s is exempted and does not exist: a user who may create it could write Locks that nothing judges", strings.Join(missing, ", "))
 	default:
-		e.ok(check, "the webhook leaves out the operator alone: %s", strings.Join(users, ", "))
+		e.add(OK, check, "", "the webhook leaves out the operator alone: %s", strings.Join(users, ", "))
 	}
 }
 
@@ -198,11 +198,11 @@ func (r *Report) judgeValidity(what string, notAfter, now time.Time) {
 	const check = "certificate"
 	switch left := notAfter.Sub(now); {
 	case left <= 0:
-		r.fail(check, doRenew, "%s has expired on %s", what, day(notAfter))
+		r.add(Fail, check, doRenew, "%s has expired on %s", what, day(notAfter))
 	case left < shortValidity:
-		r.warn(check, doRenew, "%s expires on %s", what, day(notAfter))
+		r.add(Warn, check, doRenew, "%s expires on %s", what, day(notAfter))
 	default:
-		r.ok(check, "%s is valid until %s", what, day(notAfter))
+		r.add(OK, check, "", "%s is valid until %s", what, day(notAfter))
 	}
 }
 

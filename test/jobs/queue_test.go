@@ -3,6 +3,7 @@ package jobs_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -14,10 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/cli/describe"
+	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/controllers/leadership"
 	"forrst.dev/lock-operator/lock/metric"
 	"forrst.dev/lock-operator/test/support/fixture"
@@ -109,11 +112,12 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 			// Its lock must outlast the steps.
 			holder, next := createTwo(ctx, namespace, "key", annotated(v1alpha1.LockTTLAnnotation, "1h"), prevented.change)
 			Eventually(func() *bool { return read(ctx, holder).Spec.Suspend }).Should(HaveValue(BeFalse()))
-			shown := func() *describe.Facts {
+			alive := func() []string {
 				GinkgoHelper()
-				return (&describe.Gatherer{Cluster: admin, Now: time.Now}).GatherHolder(ctx, lockOf(ctx, namespace, "key"))
+				local := session.New(session.Options{Clock: clock.RealClock{}})
+				return describe.GatherHolder(ctx, local, admin, lockOf(ctx, namespace, "key")).Alive()
 			}
-			Eventually(func() string { return describe.Printer{}.WhyNoPods(shown()) }).Should(why)
+			Eventually(func() string { return strings.Join(alive()[1:], "\n") }).Should(why)
 			const without = "on behalf of Job key, which was started and has no pods: see its events"
 			steps := 0
 			Eventually(func() string {
@@ -123,8 +127,7 @@ var _ = Describe("The queue of the Jobs of a key", func() {
 				return eventsOf(ctx, next)()
 			}).Should(MatchRegexp("Warning LockHolderWithoutPods: Waits at place 1 of 1: .*" + without))
 			Eventually(waitingNote(ctx, next)).Should(HaveSuffix(without))
-			Expect(describe.Printer{}.Alive(shown())).To(HaveExactElements(And(
-				HavePrefix("started, has no Pods: Job key is Running, pods: 0 active"), HaveSuffix(details))))
+			Expect(alive()[0]).To(And(HavePrefix("started, has no Pods: Job key is Running, pods: 0 active"), HaveSuffix(details)))
 
 			Expect(holderOf(ctx, namespace, "key")()).To(Equal(holder.UID))
 			prevented.end(ctx)
