@@ -197,19 +197,15 @@ func (f *Facts) Alive() []string {
 	var badNodes []string
 	var isPending, hasBegun, isOnGoodNode bool
 	for _, pod := range holder.Pods {
-		switch {
-		case pod.Status.Phase == corev1.PodPending:
-			isPending = true
-		case pod.isLive():
-			hasBegun = true
-		}
-		switch {
-		case pod.nodeProblem != "" && pod.nodeSince.IsZero():
-			badNodes = append(badNodes, "node "+pod.Spec.NodeName+" "+pod.nodeProblem)
-		case pod.nodeProblem != "":
-			badNodes = append(badNodes, "node "+pod.Spec.NodeName+" "+pod.nodeProblem+", "+f.Session.Times().During(pod.nodeSince))
-		case pod.isLive() && pod.Spec.NodeName != "":
-			isOnGoodNode = true
+		isPending = isPending || pod.Status.Phase == corev1.PodPending
+		hasBegun = hasBegun || pod.isLive() && pod.Status.Phase != corev1.PodPending
+		isOnGoodNode = isOnGoodNode || pod.isLive() && pod.Spec.NodeName != "" && pod.nodeProblem == ""
+		if pod.nodeProblem != "" {
+			node := "node " + pod.Spec.NodeName + " " + pod.nodeProblem
+			if !pod.nodeSince.IsZero() {
+				node += ", " + f.Session.Times().During(pod.nodeSince)
+			}
+			badNodes = append(badNodes, node)
 		}
 	}
 	alive, state, pods := "yes", "", f.pods(holder.Pods)

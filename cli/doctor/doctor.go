@@ -11,15 +11,17 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/sets"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
-	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
@@ -36,13 +38,13 @@ const (
 	versionTimeout = 10 * time.Second
 	// defaultNamespace is where config/default installs the operator.
 	defaultNamespace = "forrst-system"
+	// newestField is the field of a Lock's spec that the definitions of all earlier versions lack.
+	newestField = "holderUID"
 )
 
 var (
 	// oldestKubernetes is the oldest version that lock-operator supports (docs/design.md, section 19).
 	oldestKubernetes = utilversion.MustParseGeneric("1.34")
-	// neededFields are fields that this version of the service stores.
-	neededFields = []string{"guards", "holderUID"}
 	// roles are the cluster roles that bring verbs, by what they are for.
 	roles = []struct {
 		name, purpose string
@@ -63,8 +65,8 @@ type examination struct {
 	// labels are those of the namespace.
 	labels    map[string]string
 	labelsErr error
-	// webhooks are those of all configurations of the cluster; the mutating ones have the form of validating ones.
-	webhooks    []admissionregistrationv1.ValidatingWebhook
+	// webhooks are those of all configurations of the cluster, by their names; the mutating ones have the form of validating ones.
+	webhooks    map[string][]admissionregistrationv1.ValidatingWebhook
 	webhooksErr error
 	// inForce are the names of the operator's policies whose refusals a binding puts into effect.
 	inForce     []string
@@ -102,7 +104,7 @@ func Examine(ctx context.Context, s *session.Session, program string) (Report, e
 
 func (e *examination) judgeServer(ctx context.Context, versions rest.Interface, program string) (isAnswered bool) {
 	const check = "api server"
-	var info version.Info
+	var info struct{ GitVersion string }
 	answer := versions.Get().AbsPath("/version").Do(ctx) // ServerVersion would lose why the API server refuses the request.
 	err := answer.Error()
 	if err == nil {
@@ -176,10 +178,8 @@ func (e *examination) judgeType(ctx context.Context) (isServed bool) {
 	switch {
 	case apierrors.IsNotFound(err):
 		e.add(Fail, check, "install it", "lock-operator is not installed: the cluster does not know Locks")
-		return false
 	case err != nil && apimeta.IsNoMatchError(unserved):
 		e.add(Fail, check, "install it", "lock-operator is not installed, or not wholly: the cluster does not serve Locks: %v", unserved)
-		return false
 	case apierrors.IsForbidden(err) && unserved == nil:
 		e.add(OK, check, "", "the cluster serves %s; you may not read its definition", v1alpha1.GroupVersion)
 		return true
@@ -189,24 +189,26 @@ func (e *examination) judgeType(ctx context.Context) (isServed bool) {
 	case definition.DeletionTimestamp != nil:
 		e.add(Fail, check, "install lock-operator again when the definition is gone; see what keeps it: "+e.Kubectl("get", name, "-A"),
 			"its definition is being deleted, and all Locks with it: no lock can be taken")
-		return false
 	case unserved != nil:
 		e.add(Fail, check, "see why: "+e.Kubectl("describe", "crd", name), "its definition is there, and the cluster does not serve Locks: %v", unserved)
+	case !hasField(&definition, newestField):
+		e.add(Fail, check, "apply config/crd of lock-operator: "+e.Kubectl("apply", "-k", "config/crd"), "its definition is of an earlier version: it lacks spec.%s", newestField)
+		return true
+	default:
+		e.add(OK, check, "", "the cluster serves %s", v1alpha1.GroupVersion)
+		return true
+	}
+	return false
+}
+
+// hasField reports whether the spec of a Lock has the field.
+func hasField(definition *apiextensionsv1.CustomResourceDefinition, field string) bool {
+	schema, err := apihelpers.GetSchemaForVersion(definition, v1alpha1.GroupVersion.Version)
+	if err != nil {
 		return false
 	}
-	schema, err := apihelpers.GetSchemaForVersion(&definition, locksKind.Version)
-	for _, field := range neededFields {
-		has := false
-		if err == nil {
-			_, has = schema.OpenAPIV3Schema.Properties["spec"].Properties[field]
-		}
-		if !has {
-			e.add(Fail, check, "apply config/crd of lock-operator: "+e.Kubectl("apply", "-k", "config/crd"), "its definition is of an earlier version: it lacks spec.%s", field)
-			return true
-		}
-	}
-	e.add(OK, check, "", "the cluster serves %s", v1alpha1.GroupVersion)
-	return true
+	_, has := schema.OpenAPIV3Schema.Properties["spec"].Properties[field]
+	return has
 }
 
 func (e *examination) judgeRights(ctx context.Context) {
@@ -232,4 +234,36 @@ func (e *examination) judgeRights(ctx context.Context) {
 		force = "and not end those of other holders"
 	}
 	e.add(OK, check, "", "%s may see, take and release locks in namespace %s, %s", user, e.Namespace(), force)
+}
+
+// judgeDeployments looks at the processes of the operator.
+func (e *examination) judgeDeployments(ctx context.Context) {
+	const check = "operator"
+	var deployments appsv1.DeploymentList
+	err := e.cluster.List(ctx, &deployments, client.InNamespace(e.operatorNamespace), client.MatchingLabels{nameLabel: operatorName})
+	switch {
+	case err != nil:
+		e.skipUnread(check, "Deployments in namespace "+e.operatorNamespace, err)
+	case len(deployments.Items) == 0:
+		e.add(Skip, check, "", "there is no Deployment of it in namespace %s; it runs elsewhere", e.operatorNamespace)
+	}
+	images := sets.New[string]()
+	for _, deployment := range deployments.Items {
+		image := deployment.Spec.Template.Spec.Containers[0].Image
+		images.Insert(image)
+		wanted, ready := ptr.Deref(deployment.Spec.Replicas, 1), deployment.Status.ReadyReplicas
+		text := fmt.Sprintf("%d of %d replicas are ready", ready, wanted)
+		do := "see why: " + e.Kubectl("describe", "deployment", deployment.Name, "-n", deployment.Namespace)
+		switch {
+		case ready == 0:
+			e.add(Fail, deployment.Name, do, "%s", text)
+		case ready < wanted:
+			e.add(Warn, deployment.Name, do, "%s", text)
+		default:
+			e.add(OK, deployment.Name, "", "%s, image %s", text, image)
+		}
+	}
+	if len(images) > 1 {
+		e.add(Warn, check, "finish the upgrade", "its Deployments run different images: %s", strings.Join(sets.List(images), ", "))
+	}
 }

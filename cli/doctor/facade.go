@@ -21,10 +21,7 @@ func examineFacade(ctx context.Context, s *session.Session) (Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := s.Server()
-	if err != nil {
-		return nil, err
-	}
+	server, _ := s.Server() // Only that of an API server may not be known.
 	httpClient, err := s.FacadeHTTP()
 	if err != nil {
 		return nil, err

@@ -67,8 +67,8 @@ func well(t *testing.T) *installation {
 		Service:  &admissionregistrationv1.ServiceReference{Namespace: "forrst-system", Name: "lock-operator-webhook"},
 	}
 	i := &installation{
-		user: "ann", holder: "ann", verbs: []string{"get", "list", "watch", "create", "update", "delete", "force-release"},
-		definition: definition(neededFields...), webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: guardWebhook, ClientConfig: config}},
+		user: "ann", verbs: []string{"get", "list", "watch", "create", "update", "delete", "force-release"},
+		definition: definition(newestField), webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: guardWebhook, ClientConfig: config}},
 		bindings:    map[string]string{"fence": "team-lock-operator-fence"},
 		account:     &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "forrst-system", Name: "lock-operator-controllers"}},
 		certificate: issued("True", now.AddDate(0, 2, 0)),
@@ -86,7 +86,9 @@ func well(t *testing.T) *installation {
 		})
 	}
 	for _, policy := range policies {
-		i.bindings[policy.suffix] = "team-lock-operator" + policy.suffix
+		if policy.label == "" {
+			i.bindings[policy.suffix] = "team-lock-operator" + policy.suffix
+		}
 	}
 	for _, name := range i.bindings {
 		i.policies = append(i.policies, name)
@@ -222,7 +224,6 @@ func (i *installation) cluster() client.WithWatch {
 				if object.Spec.Holder != "" {
 					return i.forged
 				}
-				object.Spec.Holder = i.holder
 				return i.admitted
 			}
 			return nil

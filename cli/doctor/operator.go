@@ -3,54 +3,16 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
-
-// judgeDeployments looks at the processes of the operator.
-func (e *examination) judgeDeployments(ctx context.Context) {
-	const check = "operator"
-	var deployments appsv1.DeploymentList
-	err := e.cluster.List(ctx, &deployments, client.InNamespace(e.operatorNamespace), client.MatchingLabels{nameLabel: operatorName})
-	switch {
-	case err != nil:
-		e.skipUnread(check, "Deployments in namespace "+e.operatorNamespace, err)
-	case len(deployments.Items) == 0:
-		e.add(Skip, check, "", "there is no Deployment of it in namespace %s; it runs elsewhere", e.operatorNamespace)
-	}
-	images := sets.Set[string]{}
-	for _, deployment := range deployments.Items {
-		containers := deployment.Spec.Template.Spec.Containers
-		for _, container := range containers {
-			images.Insert(container.Image)
-		}
-		wanted, ready := ptr.Deref(deployment.Spec.Replicas, 1), deployment.Status.ReadyReplicas
-		text := fmt.Sprintf("%d of %d replicas are ready", ready, wanted)
-		do := "see why: " + e.Kubectl("describe", "deployment", deployment.Name, "-n", deployment.Namespace)
-		switch {
-		case ready == 0:
-			e.add(Fail, deployment.Name, do, "%s", text)
-		case ready < wanted:
-			e.add(Warn, deployment.Name, do, "%s", text)
-		default:
-			e.add(OK, deployment.Name, "", "%s, image %s", text, containers[0].Image)
-		}
-	}
-	if len(images) > 1 {
-		e.add(Warn, check, "finish the upgrade", "its Deployments run different images: %s", strings.Join(sets.List(images), ", "))
-	}
-}
 
 // certificate is what counts of a Certificate of cert-manager.
 type certificate struct {
