@@ -147,7 +147,6 @@ func (e *examination) judgeInstallation(ctx context.Context) {
 		e.judgeDryRuns(ctx)
 	}
 	e.judgeDeployments(ctx)
-	e.judgeCertificates(ctx)
 	if isThere {
 		e.judgeGuards(ctx)
 	}

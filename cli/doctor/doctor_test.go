@@ -127,15 +127,11 @@ func TestFindsWhatIsWrong(t *testing.T) {
 		"two images": {func(i *installation) {
 			i.deployments[0].Spec.Template.Spec.Containers[0].Image = "lock-operator:v0.2.0"
 		}, Warn, "different images: lock-operator:v0.1.0, lock-operator:v0.2.0"},
-		"an operator elsewhere":          {func(i *installation) { i.deployments = nil }, OK, "it runs elsewhere"},
-		"a certificate that has expired": {func(i *installation) { i.certificate = issued("True", now.Add(-time.Hour)) }, Fail, "is not valid: of the issuer"},
-		"a certificate not issued":       {func(i *installation) { delete(i.certificate.Object, "status") }, Fail, "it was not issued yet"},
-		"a certificate not renewed":      {func(i *installation) { i.certificate = issued("False", now.Add(time.Hour)) }, Warn, "is not renewed: of the issuer"},
-		"no cert-manager":                {func(i *installation) { i.unread["UnstructuredList"] = unserved }, OK, "there is no cert-manager"},
-		"guards that are not installed":  {without(guardWebhook), Fail, "has opted in, and no webhook configuration has guard.forrst.dev"},
-		"no guards":                      {func(i *installation) { without(guardWebhook)(i); i.namespace.Labels = nil }, OK, "they are not installed, so a freeze is refused"},
-		"guards without the fence":       {func(i *installation) { delete(i.bindings, "fence") }, Fail, "lock-operator-fence is not in force"},
-		"guards that are not asked for":  {func(i *installation) { i.namespace.Labels = nil }, OK, "has not opted in: kubectl label namespace"},
+		"an operator elsewhere":         {func(i *installation) { i.deployments = nil }, OK, "it runs elsewhere"},
+		"guards that are not installed": {without(guardWebhook), Fail, "has opted in, and no webhook configuration has guard.forrst.dev"},
+		"no guards":                     {func(i *installation) { without(guardWebhook)(i); i.namespace.Labels = nil }, OK, "they are not installed, so a freeze is refused"},
+		"guards without the fence":      {func(i *installation) { delete(i.bindings, "fence") }, Fail, "lock-operator-fence is not in force"},
+		"guards that are not asked for": {func(i *installation) { i.namespace.Labels = nil }, OK, "has not opted in: kubectl label namespace"},
 		"guards and a webhook that is away": {func(i *installation) { i.admitted = uncalled(lockWebhook, refusedPost) }, Fail,
 			"where every write of a listed resource fails"},
 		"guards whose webhook alone is away":      {func(i *installation) { i.guarded = uncalled(guardWebhook, refusedPost) }, Fail, "where every write of a listed resource fails"},
@@ -154,7 +150,7 @@ func TestSaysWhatItSkips(t *testing.T) {
 	installed := well(t)
 	installed.verbs = installed.verbs[:3]
 	for _, list := range []string{
-		"CustomResourceDefinition", "MutatingWebhookConfigurationList", "ValidatingAdmissionPolicyList", "DeploymentList", "UnstructuredList", "Namespace",
+		"CustomResourceDefinition", "MutatingWebhookConfigurationList", "ValidatingAdmissionPolicyList", "DeploymentList", "Namespace",
 	} {
 		installed.unread[list] = apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "x", nil)
 	}

@@ -23,7 +23,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -50,7 +49,6 @@ type installation struct {
 	bindings    map[string]string // of policies, by their names
 	account     *corev1.ServiceAccount
 	deployments []*appsv1.Deployment
-	certificate *unstructured.Unstructured
 	namespace   *corev1.Namespace
 	// holder is who would hold a new lock. The errors are of dry runs: of that lock, of one with a forged holder, and of a ConfigMap.
 	holder                    string
@@ -69,12 +67,11 @@ func well(t *testing.T) *installation {
 	i := &installation{
 		user: "ann", verbs: []string{"get", "list", "watch", "create", "update", "delete", "force-release"},
 		definition: definition(newestField), webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: guardWebhook, ClientConfig: config}},
-		bindings:    map[string]string{"fence": "team-lock-operator-fence"},
-		account:     &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "forrst-system", Name: "lock-operator-controllers"}},
-		certificate: issued("True", now.AddDate(0, 2, 0)),
-		namespace:   &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{v1alpha1.GuardsLabel: v1alpha1.GuardsEnabled}}},
-		forged:      apierrors.NewInvalid(schema.GroupKind{Kind: "Lock"}, "x", nil),
-		unread:      map[string]error{},
+		bindings:  map[string]string{"fence": "team-lock-operator-fence"},
+		account:   &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "forrst-system", Name: "lock-operator-controllers"}},
+		namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{v1alpha1.GuardsLabel: v1alpha1.GuardsEnabled}}},
+		forged:    apierrors.NewInvalid(schema.GroupKind{Kind: "Lock"}, "x", nil),
+		unread:    map[string]error{},
 	}
 	for _, need := range needs {
 		i.webhooks = append(i.webhooks, admissionregistrationv1.ValidatingWebhook{
@@ -136,17 +133,6 @@ func authority(t *testing.T, notAfter time.Time) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: content})
 }
 
-// issued returns a Certificate of cert-manager.
-func issued(ready string, notAfter time.Time) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "cert-manager.io/v1", "kind": "Certificate",
-		"metadata": map[string]any{"namespace": "forrst-system", "name": "lock-operator-webhook"},
-		"status": map[string]any{
-			"notAfter": notAfter.Format(time.RFC3339), "conditions": []any{map[string]any{"type": "Ready", "status": ready, "message": "of the issuer"}},
-		},
-	}}
-}
-
 func (i *installation) webhook(name string) *admissionregistrationv1.ValidatingWebhook {
 	return &i.webhooks[slices.IndexFunc(i.webhooks, func(webhook admissionregistrationv1.ValidatingWebhook) bool { return webhook.Name == name })]
 }
@@ -205,7 +191,7 @@ func (i *installation) cluster() client.WithWatch {
 	for _, deployment := range i.deployments {
 		objects = append(objects, deployment)
 	}
-	for _, object := range []client.Object{i.definition, i.account, i.namespace, i.certificate} {
+	for _, object := range []client.Object{i.definition, i.account, i.namespace} {
 		if !reflect.ValueOf(object).IsNil() {
 			objects = append(objects, object)
 		}
