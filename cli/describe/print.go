@@ -208,7 +208,8 @@ func (f *Facts) Alive() []string {
 			badNodes = append(badNodes, node)
 		}
 	}
-	alive, state, pods := "yes", "", f.pods(holder.Pods)
+	var state string
+	alive, pods := "yes", f.pods(holder.Pods)
 	switch object := holder.Object.(type) {
 	case *batchv1.Job:
 		state = "is Running"

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net/http"
@@ -27,19 +28,19 @@ func examineFacade(ctx context.Context, s *session.Session) (Report, error) {
 		return nil, err
 	}
 	var report Report
-	ready, _, err := probe(ctx, httpClient, server, "/readyz")
+	status, _, connection, err := probe(ctx, httpClient, server, "/readyz")
 	if err != nil {
 		what, do := failure.Contact(err)
 		report.add(Fail, check, do, "%s: %v", what, err)
 		return report, nil
 	}
-	saturated, limit, err := probe(ctx, httpClient, server, "/readyz/saturation")
+	saturation, limit, _, _ := probe(ctx, httpClient, server, "/readyz/saturation")
 	switch {
-	case ready.StatusCode == http.StatusNotFound:
+	case status == http.StatusNotFound:
 		report.add(Fail, check, "see that the address is right", "%s answers, and is no façade", server)
-	case ready.StatusCode != http.StatusOK:
-		report.add(Fail, check, "see its log; it is not ready while it starts and stops", "it is not ready (status %d)", ready.StatusCode)
-	case err == nil && saturated.StatusCode == http.StatusServiceUnavailable:
+	case status != http.StatusOK:
+		report.add(Fail, check, "see its log; it is not ready while it starts and stops", "it is not ready (status %d)", status)
+	case saturation == http.StatusServiceUnavailable:
 		report.add(Warn, check, "add replicas", "it is ready and at a limit of all callers: %s", limit)
 	default:
 		report.add(OK, check, "", "%s is ready", server)
@@ -47,26 +48,26 @@ func examineFacade(ctx context.Context, s *session.Session) (Report, error) {
 	// An owner token that no lock has: the answer is short.
 	_, err = backend.List(ctx, s.Namespace(), lock.Filter{Owner: lock.NewOwner()})
 	report.judgeClock(s.Clock.Now(), s.Now())
-	if ready.TLS != nil {
-		report.judgeValidity("that of the façade", ready.TLS.PeerCertificates[0].NotAfter, s.Now())
+	if connection != nil {
+		report.judgeValidity("that of the façade", connection.PeerCertificates[0].NotAfter, s.Now())
 	}
 	report.judgeList(err)
 	return report, nil
 }
 
-// probe returns the answer to a probe, and its text.
-func probe(ctx context.Context, httpClient *http.Client, server, path string) (response *http.Response, text string, err error) {
+// probe returns the status and the text of a probe. Connection is nil without TLS.
+func probe(ctx context.Context, httpClient *http.Client, server, path string) (status int, text string, connection *tls.ConnectionState, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(server, "/")+path, http.NoBody)
 	if err != nil {
-		return nil, "", err
+		return 0, "", nil, err
 	}
-	response, err = httpClient.Do(request)
+	response, err := httpClient.Do(request)
 	if err != nil {
-		return nil, "", err
+		return 0, "", nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	content, _ := io.ReadAll(io.LimitReader(response.Body, maxProbeBytes))
-	return response, strings.TrimSpace(string(content)), nil
+	return response.StatusCode, strings.TrimSpace(string(content)), response.TLS, nil
 }
 
 // judgeList says what the error of a list of locks tells of the caller's rights.

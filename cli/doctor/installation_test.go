@@ -51,7 +51,6 @@ type installation struct {
 	deployments []*appsv1.Deployment
 	namespace   *corev1.Namespace
 	// holder is who would hold a new lock. The errors are of dry runs: of that lock, of one with a forged holder, and of a ConfigMap.
-	holder                    string
 	admitted, forged, guarded error
 	// unread are errors of reads, by the name of the type that is read into.
 	unread map[string]error
