@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -100,11 +101,11 @@ func (w *who) gather(ctx context.Context, named target) (*describe.Facts, error)
 	if err != nil {
 		return nil, err
 	}
-	records, closeRecords, err := w.audit()
+	records, err := w.audit()
 	if err != nil {
 		return nil, err
 	}
-	defer closeRecords()
+	defer func() { _ = records.Close() }()
 	facts, err := describe.Gather(ctx, w.Session, named.key, named.job, records)
 	if err == nil && facts.Lock == nil && facts.Job == nil {
 		err = checkNamespace(ctx, w.Session, cluster, w.Namespace())
@@ -150,16 +151,16 @@ func callersThroughFacade(ctx context.Context, backend lock.Backend, namespace s
 	return append([]lock.Waiter{}, waiting...), isComplete, nil
 }
 
-func (w *who) audit() (records io.Reader, closeRecords func(), err error) {
+func (w *who) audit() (io.ReadCloser, error) {
 	switch w.auditFile {
 	case "":
-		return nil, func() {}, nil
+		return io.NopCloser(strings.NewReader("")), nil
 	case "-":
-		return w.In, func() {}, nil
+		return io.NopCloser(w.In), nil
 	}
 	file, err := os.Open(w.auditFile)
 	if err != nil {
-		return nil, nil, failure.Usagef("--audit: %v", err)
+		return nil, failure.Usagef("--audit: %v", err)
 	}
-	return file, func() { _ = file.Close() }, nil
+	return file, nil
 }

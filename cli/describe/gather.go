@@ -81,6 +81,12 @@ type Facts struct {
 	history []entry
 	// mayCreate and mayForce say whether the user may take the lock, and end that of another holder; nil if that is not known.
 	mayCreate, mayForce *bool
+
+	// cluster is asked for facts by several goroutines: each sets facts of its own, and mu guards Unknown.
+	cluster client.Client
+	mu      sync.Mutex
+	// logs is nil if logs are not asked for.
+	logs corev1client.PodsGetter
 }
 
 // Holder is the object that a lock is held for.
@@ -143,86 +149,77 @@ func (p Pod) isLive() bool {
 	return p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
 
-// gathering asks an API server for facts, in several goroutines: each sets facts of its own, and mu guards Unknown.
-type gathering struct {
-	Facts
-	cluster client.Client
-	// logs is nil if logs are not asked for.
-	logs corev1client.PodsGetter
-	mu   sync.Mutex
-}
-
 // GatherHolder returns what is known of the holder of a lock alone: its object, which Jobs wait
 // for the lock, and whose Pods keep them from their start.
 func GatherHolder(ctx context.Context, s *session.Session, cluster client.Client, held *v1alpha1.Lock) *Facts {
-	g := &gathering{Facts: Facts{Session: s, ID: locks.IDOf(held), Lock: held}, cluster: cluster}
-	g.ask(ctx, map[string]func(context.Context) error{"the holder's object": g.holder, "the Jobs that wait or stop": g.jobs})
-	return &g.Facts
+	f := &Facts{Session: s, ID: locks.IDOf(held), Lock: held, cluster: cluster}
+	f.ask(ctx, map[string]func(context.Context) error{"the holder's object": f.readHolder, "the Jobs that wait or stop": f.readJobs})
+	return f
 }
 
-// Gather returns what the API server knows of a lock. Job is the one that was named in place of the key; it may be nil. Records
-// has records of the audit, one a line, among other lines; it may be nil, too. Only a failure to read the lock itself is an error:
-// what else cannot be found out is in Unknown.
+// Gather returns what the API server knows of a lock. Job is the one that was named in place of the key; nil if none was. Records
+// has records of the audit, one a line, among other lines. Only a failure to read the lock itself is an error: what else cannot be
+// found out is in Unknown.
 func Gather(ctx context.Context, s *session.Session, key v1alpha1.FullKey, job *locks.Job, records io.Reader) (*Facts, error) {
 	cluster, err := s.Cluster()
 	if err != nil {
 		return nil, err
 	}
-	g := &gathering{Facts: Facts{Session: s, ID: locks.ID{Namespace: s.Namespace(), Key: key}, Lock: &v1alpha1.Lock{}, Job: job}, cluster: cluster}
+	f := &Facts{Session: s, ID: locks.ID{Namespace: s.Namespace(), Key: key}, Lock: &v1alpha1.Lock{}, Job: job, cluster: cluster}
 	if config, err := s.RESTConfig(); err == nil {
 		if logs, err := corev1client.NewForConfig(config); err == nil {
-			g.logs = logs
+			f.logs = logs
 		}
 	}
-	if err := cluster.Get(ctx, client.ObjectKey{Namespace: g.Namespace, Name: key.ObjectName()}, g.Lock); err != nil {
+	if err := cluster.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: key.ObjectName()}, f.Lock); err != nil {
 		if !apierrors.IsNotFound(err) {
 			return nil, err
 		}
-		g.Lock = nil
+		f.Lock = nil
 	}
-	if job == nil && !g.IsHeld() {
-		g.Job, err = locks.FindJob(ctx, cluster, g.Namespace, key.Bare())
-		g.unknown("whether a Job has this name", err)
+	if job == nil && !f.IsHeld() {
+		f.Job, err = locks.FindJob(ctx, cluster, f.Namespace, key.Bare())
+		f.unknown("whether a Job has this name", err)
 	}
 	questions := map[string]func(context.Context) error{
-		"the holder's object": g.holder, "the Jobs that wait or stop": g.jobs, "what you may do": g.rights,
+		"the holder's object": f.readHolder, "the Jobs that wait or stop": f.readJobs, "what you may do": f.readRights,
 		"the events": func(ctx context.Context) (err error) {
-			g.history, err = g.events(ctx, fields.Set{"involvedObject.kind": "Lock", "involvedObject.name": key.ObjectName()})
+			f.history, err = f.readEvents(ctx, fields.Set{"involvedObject.kind": "Lock", "involvedObject.name": key.ObjectName()})
 			return err
 		},
 	}
-	if g.Job == nil && !g.IsHeld() { // The namespace may have been left out.
+	if f.Job == nil && !f.IsHeld() { // The namespace may have been left out.
 		questions["the other namespaces"] = func(ctx context.Context) (err error) {
-			g.heldIn, err = locks.HeldElsewhere(ctx, cluster, g.ID, s.Now())
+			f.heldIn, err = locks.HeldElsewhere(ctx, cluster, f.ID, s.Now())
 			return err
 		}
 	}
-	if g.Job == nil && g.Lock == nil { // Not even an expired one: the key may have been mistyped.
+	if f.Job == nil && f.Lock == nil { // Not even an expired one: the key may have been mistyped.
 		questions["locks of similar keys"] = func(ctx context.Context) (err error) {
-			g.nearby, err = locks.HeldNearby(ctx, cluster, g.ID, s.Now())
+			f.nearby, err = locks.HeldNearby(ctx, cluster, f.ID, s.Now())
 			return err
 		}
 	}
-	g.ask(ctx, questions)
-	g.unknown("the records of audits", g.audit(records))
-	slices.SortFunc(g.history, entry.compare)
-	g.history = g.history[max(0, len(g.history)-maxEntries):]
-	slices.Sort(g.Unknown)
-	g.Unknown = slices.Compact(g.Unknown) // Several Pods may be on one node.
-	return &g.Facts, nil
+	f.ask(ctx, questions)
+	f.unknown("the records of audits", f.readAudit(records))
+	slices.SortFunc(f.history, entry.compare)
+	f.history = f.history[max(0, len(f.history)-maxEntries):]
+	slices.Sort(f.Unknown)
+	f.Unknown = slices.Compact(f.Unknown) // Several Pods may be on one node.
+	return f, nil
 }
 
 // ask asks all questions at the same time: a person waits for the answers.
-func (g *gathering) ask(ctx context.Context, questions map[string]func(context.Context) error) {
+func (f *Facts) ask(ctx context.Context, questions map[string]func(context.Context) error) {
 	var asking sync.WaitGroup
 	for what, question := range questions {
-		asking.Go(func() { g.unknown(what, question(ctx)) })
+		asking.Go(func() { f.unknown(what, question(ctx)) })
 	}
 	asking.Wait()
 }
 
 // unknown records what could not be found out, if there is an error.
-func (g *gathering) unknown(what string, err error) {
+func (f *Facts) unknown(what string, err error) {
 	if err == nil {
 		return
 	}
@@ -230,32 +227,32 @@ func (g *gathering) unknown(what string, err error) {
 	if apierrors.IsForbidden(err) {
 		why = "you may not read that"
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.Unknown = append(g.Unknown, what+": "+why)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Unknown = append(f.Unknown, what+": "+why)
 }
 
-func (g *gathering) rights(ctx context.Context) error {
-	create, err := locks.MissingVerbs(ctx, g.cluster, g.Namespace, "", "create")
+func (f *Facts) readRights(ctx context.Context) error {
+	create, err := locks.MissingVerbs(ctx, f.cluster, f.Namespace, "", "create")
 	if err != nil {
 		return err
 	}
 	// A forced release marks the lock and then deletes it.
-	force, err := locks.MissingVerbs(ctx, g.cluster, g.Namespace, g.Key.ObjectName(), "force-release", "update", "delete")
+	force, err := locks.MissingVerbs(ctx, f.cluster, f.Namespace, f.Key.ObjectName(), "force-release", "update", "delete")
 	if err == nil {
-		g.mayCreate, g.mayForce = new(len(create) == 0), new(len(force) == 0)
+		f.mayCreate, f.mayForce = new(len(create) == 0), new(len(force) == 0)
 	}
 	return err
 }
 
-// holder reads the object that the lock is held for, and its Pods.
-func (g *gathering) holder(ctx context.Context) error {
-	if g.Lock == nil || g.Lock.Spec.HolderRef == nil {
+// readHolder reads the object that the lock is held for, and its Pods.
+func (f *Facts) readHolder(ctx context.Context) error {
+	if f.Lock == nil || f.Lock.Spec.HolderRef == nil {
 		return nil
 	}
-	ref, found := g.Lock.Spec.HolderRef, &Holder{}
+	ref, found := f.Lock.Spec.HolderRef, &Holder{}
 	object := holderref.ObjectOf(ref)
-	err := g.cluster.Get(ctx, client.ObjectKey{Namespace: g.Namespace, Name: ref.Name}, object)
+	err := f.cluster.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: ref.Name}, object)
 	switch {
 	case apierrors.IsNotFound(err):
 		found.gone = "is gone"
@@ -268,53 +265,53 @@ func (g *gathering) holder(ctx context.Context) error {
 	}
 	switch object := found.Object.(type) {
 	case *corev1.Pod:
-		found.Pods = []Pod{g.pod(ctx, object)}
+		found.Pods = []Pod{f.readPod(ctx, object)}
 	case *batchv1.Job:
-		found.Job, found.Pods = locks.JobOf(object), g.podsOf(ctx, object.UID)
+		found.Job, found.Pods = locks.JobOf(object), f.readPods(ctx, object.UID)
 		if !jobs.IsSuspended(object) && found.hasNoPods() {
-			failures, err := g.events(ctx, fields.Set{"involvedObject.uid": string(object.UID), "reason": "FailedCreate"})
-			g.unknown("the events of the Job", err)
+			failures, err := f.readEvents(ctx, fields.Set{"involvedObject.uid": string(object.UID), "reason": "FailedCreate"})
+			f.unknown("the events of the Job", err)
 			if len(failures) > 0 {
 				found.failedCreate = failures[len(failures)-1]
 			}
 		}
 	}
-	g.Holder = found
+	f.Holder = found
 	return nil
 }
 
-// podsOf returns Pods of a Job.
-func (g *gathering) podsOf(ctx context.Context, job types.UID) []Pod {
+// readPods returns Pods of a Job.
+func (f *Facts) readPods(ctx context.Context, job types.UID) []Pod {
 	var pods corev1.PodList
-	err := g.cluster.List(ctx, &pods, client.InNamespace(g.Namespace), client.Limit(maxPods), client.MatchingLabels{batchv1.ControllerUidLabel: string(job)})
-	g.unknown("the Pods of the Job", err)
+	err := f.cluster.List(ctx, &pods, client.InNamespace(f.Namespace), client.Limit(maxPods), client.MatchingLabels{batchv1.ControllerUidLabel: string(job)})
+	f.unknown("the Pods of the Job", err)
 	// At the same time, since each may be on a node that does not answer.
 	seen := make([]Pod, len(pods.Items))
 	var reading sync.WaitGroup
 	for index := range pods.Items {
-		reading.Go(func() { seen[index] = g.pod(ctx, &pods.Items[index]) })
+		reading.Go(func() { seen[index] = f.readPod(ctx, &pods.Items[index]) })
 	}
 	reading.Wait()
 	return seen
 }
 
-// pod finds out whether the node of a Pod works: if not, the status of the Pod is only the last one that the node has reported.
-func (g *gathering) pod(ctx context.Context, pod *corev1.Pod) Pod {
+// readPod finds out whether the node of a Pod works: if not, the status of the Pod is only the last one that the node has reported.
+func (f *Facts) readPod(ctx context.Context, pod *corev1.Pod) Pod {
 	seen := Pod{Pod: pod}
 	if pod.Spec.NodeName != "" && seen.isLive() {
 		node := new(corev1.Node)
-		err := g.cluster.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, node)
+		err := f.cluster.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, node)
 		switch {
 		case err == nil:
 			seen.nodeProblem, seen.nodeSince = problemOf(node)
 		case apierrors.IsNotFound(err):
 			seen.nodeProblem = nodeGone
 		default:
-			g.unknown("whether the nodes of the Pods are ready", err)
+			f.unknown("whether the nodes of the Pods are ready", err)
 		}
 	}
-	if g.logs != nil {
-		seen.lastLog = lastLog(ctx, g.logs, pod)
+	if f.logs != nil {
+		seen.lastLog = lastLog(ctx, f.logs, pod)
 	}
 	return seen
 }
@@ -347,32 +344,32 @@ func lastLog(ctx context.Context, logs corev1client.PodsGetter, pod *corev1.Pod)
 	return at
 }
 
-// jobs looks for the Jobs that wait for the lock, and for those without it whose Pods have not ended.
-func (g *gathering) jobs(ctx context.Context) error {
-	all, err := locks.Jobs(ctx, g.cluster, g.Namespace)
+// readJobs looks for the Jobs that wait for the lock, and for those without it whose Pods have not ended.
+func (f *Facts) readJobs(ctx context.Context) error {
+	all, err := locks.Jobs(ctx, f.cluster, f.Namespace)
 	if err != nil {
 		return err
 	}
 	var holder types.UID
 	waiting := locks.Waiting(all)
-	if g.Waiting = waiting[g.ID]; g.IsHeld() {
-		row := locks.RowOf(g.Lock)
-		g.Waiting, holder = row.Waiting(waiting), row.HolderUID
+	if f.Waiting = waiting[f.ID]; f.IsHeld() {
+		row := locks.RowOf(f.Lock)
+		f.Waiting, holder = row.Waiting(waiting), row.HolderUID
 	}
 	for _, job := range all {
-		if job.Lock == g.ID && job.UID != holder && job.MayHavePods {
-			pods := slices.DeleteFunc(g.podsOf(ctx, job.UID), func(pod Pod) bool { return !pod.isLive() })
-			g.Stopping = append(g.Stopping, StoppingJob{job, pods})
+		if job.Lock == f.ID && job.UID != holder && job.MayHavePods {
+			pods := slices.DeleteFunc(f.readPods(ctx, job.UID), func(pod Pod) bool { return !pod.isLive() })
+			f.Stopping = append(f.Stopping, StoppingJob{job, pods})
 		}
 	}
-	slices.SortFunc(g.Stopping, func(a, b StoppingJob) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(f.Stopping, func(a, b StoppingJob) int { return strings.Compare(a.Name, b.Name) })
 	return nil
 }
 
-// events returns the events with these fields, the latest last.
-func (g *gathering) events(ctx context.Context, with fields.Set) (found []entry, err error) {
+// readEvents returns the events with these fields, the latest last.
+func (f *Facts) readEvents(ctx context.Context, with fields.Set) (found []entry, err error) {
 	var events corev1.EventList
-	err = g.cluster.List(ctx, &events, client.InNamespace(g.Namespace), client.Limit(locks.PageSize), client.MatchingFieldsSelector{Selector: with.AsSelector()})
+	err = f.cluster.List(ctx, &events, client.InNamespace(f.Namespace), client.Limit(locks.PageSize), client.MatchingFieldsSelector{Selector: with.AsSelector()})
 	for index := range events.Items {
 		event := &events.Items[index]
 		at := cmp.Or(event.LastTimestamp.Time, event.EventTime.Time, event.CreationTimestamp.Time)
@@ -385,19 +382,16 @@ func (g *gathering) events(ctx context.Context, with fields.Set) (found []entry,
 	return found, err
 }
 
-// audit reads the records of the lock among the lines of a log. Renewals are left out, since there are too many, and
+// readAudit reads the records of the lock among the lines of a log. Renewals are left out, since there are too many, and
 // dry runs.
-func (g *gathering) audit(records io.Reader) (err error) {
-	if records == nil {
-		return nil
-	}
+func (f *Facts) readAudit(records io.Reader) (err error) {
 	for lines := bufio.NewReader(records); err == nil; {
 		var line []byte
 		line, err = lines.ReadBytes('\n')
 		var record audit.Record
-		if json.Unmarshal(line[max(0, bytes.IndexByte(line, '{')):], &record) == nil && record.Schema == audit.Schema && record.Namespace == g.Namespace &&
-			record.Lock == g.Key.ObjectName() && record.Event != audit.Renewed && !record.DryRun {
-			g.history = append(g.history, entry{record.Time.Time, textOf(&record)})
+		if json.Unmarshal(line[max(0, bytes.IndexByte(line, '{')):], &record) == nil && record.Schema == audit.Schema && record.Namespace == f.Namespace &&
+			record.Lock == f.Key.ObjectName() && record.Event != audit.Renewed && !record.DryRun {
+			f.history = append(f.history, entry{record.Time.Time, textOf(&record)})
 		}
 	}
 	if errors.Is(err, io.EOF) {
@@ -408,20 +402,19 @@ func (g *gathering) audit(records io.Reader) (err error) {
 
 func textOf(record *audit.Record) string {
 	what := string(record.Event)
-	if record.Reason != "" {
-		what += " (" + string(record.Reason) + ")"
+	add := func(before, text, after string) {
+		if text != "" {
+			what += before + text + after
+		}
 	}
+	add(" (", string(record.Reason), ")")
 	if record.Admitted {
 		what += ", admitted"
 	}
-	if record.Holder != "" {
-		what += ", holder " + locks.Person(record.Holder, record.Namespace)
+	add(", holder ", locks.Person(record.Holder, record.Namespace), "")
+	if record.Actor != record.Holder {
+		add(", by ", locks.Person(record.Actor, record.Namespace), "")
 	}
-	if record.Actor != "" && record.Actor != record.Holder {
-		what += ", by " + locks.Person(record.Actor, record.Namespace)
-	}
-	if record.Message != "" {
-		what += ": " + record.Message
-	}
+	add(": ", record.Message, "")
 	return what
 }

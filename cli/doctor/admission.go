@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"fmt"
 	"regexp"
 	"slices"
@@ -139,13 +140,8 @@ func (e *examination) judgeAuthority(bundle []byte) {
 		e.add(Fail, "certificate", doRenew, "the webhook configuration has no caBundle with a certificate, so the API server does not trust the webhook")
 		return
 	}
-	var last time.Time
-	for _, authority := range authorities {
-		if authority.NotAfter.After(last) {
-			last = authority.NotAfter
-		}
-	}
-	e.judgeValidity("the authority in the caBundle", last, e.Now())
+	last := slices.MaxFunc(authorities, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+	e.judgeValidity("the authority in the caBundle", last.NotAfter, e.Now())
 }
 
 // shortValidity is how long a certificate must be valid for at least: it is renewed earlier.
@@ -374,6 +370,11 @@ func (e *examination) judgeGuards(ctx context.Context) {
 		return
 	}
 	webhooks, isAsked, namespace := len(e.webhooks[guardWebhook]), e.asksFor(fence), e.Namespace()
+	isAway := isUncalled(e.refusal, lockWebhook)
+	if webhooks > 0 && isAsked && !isAway {
+		guarded := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kubectl-lock-doctor-" + lock.NewOwner()}}
+		isAway = isUncalled(e.cluster.Create(ctx, guarded, client.DryRunAll), guardWebhook)
+	}
 	switch {
 	case webhooks == 0 && isAsked:
 		e.add(Fail, check, "apply config/guards of lock-operator, or take the label away: "+e.Kubectl("label", "namespace", namespace, fence.label+"-"),
@@ -386,16 +387,10 @@ func (e *examination) judgeGuards(ctx context.Context) {
 		e.add(OK, check, "", "they are installed; you may not read whether namespace %s has opted in", namespace)
 	case !isAsked:
 		e.add(OK, check, "", "they are installed, and namespace %s has not opted in: %s", namespace, e.Kubectl("label", "namespace", namespace, fence.label+"="+fence.value))
-	case isUncalled(e.refusal, lockWebhook), isUncalled(e.tryGuarded(ctx), guardWebhook):
+	case isAway:
 		e.add(Fail, check, "bring the webhook back; docs/runbooks.md says what to do until then",
 			"they are in force in namespace %s, where every write of a listed resource fails while the webhook does not answer", namespace)
 	default:
 		e.add(OK, check, "", "they are installed, and in force in namespace %s", namespace)
 	}
-}
-
-// tryGuarded creates, in a dry run, an object that the webhook of guards is asked about.
-func (e *examination) tryGuarded(ctx context.Context) error {
-	tried := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace(), Name: "kubectl-lock-doctor-" + lock.NewOwner()}}
-	return e.cluster.Create(ctx, tried, client.DryRunAll)
 }
