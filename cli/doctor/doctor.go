@@ -203,7 +203,7 @@ func (e *examination) judgeType(ctx context.Context) (isServed bool) {
 // hasField reports whether the spec of a Lock has the field.
 func hasField(definition *apiextensionsv1.CustomResourceDefinition, field string) bool {
 	schema, err := apihelpers.GetSchemaForVersion(definition, v1alpha1.GroupVersion.Version)
-	if err != nil {
+	if err != nil || schema == nil || schema.OpenAPIV3Schema == nil {
 		return false
 	}
 	_, has := schema.OpenAPIV3Schema.Properties["spec"].Properties[field]
