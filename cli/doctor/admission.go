@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/ptr"
@@ -91,12 +92,18 @@ func (e *examination) judgeWebhooks(ctx context.Context) {
 				"%d webhook configurations have %s", len(webhooks), need.name)
 		}
 	}
-	var judged []string
+	bundles := sets.New[string]()
 	for _, webhook := range ours {
-		if bundle := string(webhook.ClientConfig.CABundle); !slices.Contains(judged, bundle) {
-			judged = append(judged, bundle)
-			e.judgeAuthority(webhook.ClientConfig.CABundle)
+		bundles.Insert(string(webhook.ClientConfig.CABundle))
+	}
+	for _, bundle := range sets.List(bundles) {
+		authorities, _ := cert.ParseCertsPEM([]byte(bundle))
+		if len(authorities) == 0 {
+			e.add(Fail, "certificate", doRenew, "the webhook configuration has no caBundle with a certificate, so the API server does not trust the webhook")
+			continue
 		}
+		last := slices.MaxFunc(authorities, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+		e.judgeValidity("the authority in the caBundle", last.NotAfter, e.Now())
 	}
 	if webhooks := e.webhooks[lockWebhook]; len(webhooks) == 1 {
 		e.judgeExemptions(ctx, &webhooks[0])
@@ -133,17 +140,6 @@ func (e *examination) judgeWebhook(check string, need need, webhook *admissionre
 	}
 }
 
-// judgeAuthority says whether the API server can trust a webhook.
-func (e *examination) judgeAuthority(bundle []byte) {
-	authorities, _ := cert.ParseCertsPEM(bundle)
-	if len(authorities) == 0 {
-		e.add(Fail, "certificate", doRenew, "the webhook configuration has no caBundle with a certificate, so the API server does not trust the webhook")
-		return
-	}
-	last := slices.MaxFunc(authorities, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
-	e.judgeValidity("the authority in the caBundle", last.NotAfter, e.Now())
-}
-
 // shortValidity is how long a certificate must be valid for at least: it is renewed earlier.
 const shortValidity = 7 * 24 * time.Hour
 
@@ -152,17 +148,16 @@ const doRenew = "see why it is not renewed: docs/certificates.md, When something
 // judgeValidity says whether the certificate that has this end is valid for long enough.
 func (r *Report) judgeValidity(what string, notAfter, now time.Time) {
 	const check = "certificate"
+	day := notAfter.UTC().Format(time.DateOnly)
 	switch left := notAfter.Sub(now); {
 	case left <= 0:
-		r.add(Fail, check, doRenew, "%s has expired on %s", what, day(notAfter))
+		r.add(Fail, check, doRenew, "%s has expired on %s", what, day)
 	case left < shortValidity:
-		r.add(Warn, check, doRenew, "%s expires on %s", what, day(notAfter))
+		r.add(Warn, check, doRenew, "%s expires on %s", what, day)
 	default:
-		r.add(OK, check, "", "%s is valid until %s", what, day(notAfter))
+		r.add(OK, check, "", "%s is valid until %s", what, day)
 	}
 }
-
-func day(at time.Time) string { return at.UTC().Format(time.DateOnly) }
 
 // judgeExemptions looks at the users whose writes the webhook does not judge.
 func (e *examination) judgeExemptions(ctx context.Context, webhook *admissionregistrationv1.ValidatingWebhook) {
