@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"forrst.dev/lock-operator/cli/session"
 	"forrst.dev/lock-operator/test/support/golden"
@@ -110,6 +109,8 @@ func TestFindsWhatIsWrong(t *testing.T) {
 		"a caller who is exempted":        {func(i *installation) { i.user = exempt }, Warn, "nothing judges or audits"},
 		"an exempted user who is missing": {func(i *installation) { i.account = nil }, Fail, exempt + " is exempted and does not exist"},
 		"no policy for Jobs":              {func(i *installation) { delete(i.bindings, "-jobs") }, Fail, "lock-operator-jobs is not in force"},
+		"a policy that only audits":       {func(i *installation) { i.audited = "-jobs" }, Fail, "lock-operator-jobs is not in force"},
+		"a policy of others":              {func(i *installation) { i.ofOthers = "-jobs" }, Fail, "lock-operator-jobs is not in force"},
 		"a binding of a missing policy":   {func(i *installation) { i.bindings["-shop"] = "lock-operator-keys" }, Fail, "of-shop of lock-operator-keys"},
 		"Jobs that are to be restricted": {func(i *installation) { i.namespace.Labels["forrst.dev/job-locks"] = "restricted" }, Fail,
 			"kubectl label namespace shop forrst.dev/job-locks- --context far"},
@@ -130,7 +131,7 @@ func TestFindsWhatIsWrong(t *testing.T) {
 		"an operator elsewhere":         {func(i *installation) { i.deployments = nil }, OK, "it runs elsewhere"},
 		"guards that are not installed": {without(guardWebhook), Fail, "has opted in, and no webhook configuration has guard.forrst.dev"},
 		"no guards":                     {func(i *installation) { without(guardWebhook)(i); i.namespace.Labels = nil }, OK, "they are not installed, so a freeze is refused"},
-		"guards without the fence":      {func(i *installation) { delete(i.bindings, "fence") }, Fail, "lock-operator-fence is not in force"},
+		"guards without the fence":      {func(i *installation) { delete(i.bindings, "-fence") }, Fail, "lock-operator-fence is not in force"},
 		"guards that are not asked for": {func(i *installation) { i.namespace.Labels = nil }, OK, "has not opted in: kubectl label namespace"},
 		"guards and a webhook that is away": {func(i *installation) { i.admitted = uncalled(lockWebhook, refusedPost) }, Fail,
 			"where every write of a listed resource fails"},
@@ -189,32 +190,6 @@ func TestOfANamespaceThatDoesNotExistNothingElseIsSaid(t *testing.T) {
 	if want := []string{"namespace: " + string(Fail)}; !slices.Equal(found, want) {
 		t.Errorf("found %q, want %q", found, want)
 	}
-}
-
-func TestAPolicyIsInForceIfABindingDenies(t *testing.T) {
-	cluster := well(t).cluster()
-	var binding admissionregistrationv1.ValidatingAdmissionPolicyBinding
-	if err := cluster.Get(t.Context(), client.ObjectKey{Name: "of-jobs"}, &binding); err != nil {
-		t.Fatal(err)
-	}
-	binding.Spec.ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}
-	if err := cluster.Update(t.Context(), &binding); err != nil {
-		t.Fatal(err)
-	}
-	says(t, examine(t, cluster), Fail, "lock-operator-jobs is not in force")
-}
-
-func TestAPolicyOfOthersIsNotInForce(t *testing.T) {
-	cluster := well(t).cluster()
-	var policy admissionregistrationv1.ValidatingAdmissionPolicy
-	if err := cluster.Get(t.Context(), client.ObjectKey{Name: "team-lock-operator-jobs"}, &policy); err != nil {
-		t.Fatal(err)
-	}
-	policy.Labels = nil
-	if err := cluster.Update(t.Context(), &policy); err != nil {
-		t.Fatal(err)
-	}
-	says(t, examine(t, cluster), Fail, "lock-operator-jobs is not in force")
 }
 
 func TestJudgesTheAPIServer(t *testing.T) {

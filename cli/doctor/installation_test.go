@@ -40,16 +40,18 @@ const exempt = "system:serviceaccount:forrst-system:lock-operator-controllers"
 
 // installation is what the API server of a test has, and what it answers to the user.
 type installation struct {
-	user        string
-	verbs       []string
-	definition  *apiextensionsv1.CustomResourceDefinition
-	unserved    error
-	webhooks    []admissionregistrationv1.ValidatingWebhook
-	policies    []string
-	bindings    map[string]string // of policies, by their names
-	account     *corev1.ServiceAccount
-	deployments []*appsv1.Deployment
-	namespace   *corev1.Namespace
+	user       string
+	verbs      []string
+	definition *apiextensionsv1.CustomResourceDefinition
+	unserved   error
+	webhooks   []admissionregistrationv1.ValidatingWebhook
+	policies   []string
+	bindings   map[string]string // of policies, by their suffixes
+	// audited is the suffix of a policy whose binding refuses nothing, and ofOthers that of one which is not of the operator.
+	audited, ofOthers string
+	account           *corev1.ServiceAccount
+	deployments       []*appsv1.Deployment
+	namespace         *corev1.Namespace
 	// holder is who would hold a new lock. The errors are of dry runs: of that lock, of one with a forged holder, and of a ConfigMap.
 	admitted, forged, guarded error
 	// unread are errors of reads, by the name of the type that is read into.
@@ -66,7 +68,7 @@ func well(t *testing.T) *installation {
 	i := &installation{
 		user: "ann", verbs: []string{"get", "list", "watch", "create", "update", "delete", "force-release"},
 		definition: definition(newestField), webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: guardWebhook, ClientConfig: config}},
-		bindings:  map[string]string{"fence": "team-lock-operator-fence"},
+		bindings:  map[string]string{"-fence": "team-lock-operator-fence"},
 		account:   &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "forrst-system", Name: "lock-operator-controllers"}},
 		namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{v1alpha1.GuardsLabel: v1alpha1.GuardsEnabled}}},
 		forged:    apierrors.NewInvalid(schema.GroupKind{Kind: "Lock"}, "x", nil),
@@ -175,17 +177,19 @@ func (i *installation) cluster() client.WithWatch {
 	validating, mutating := i.configurations()
 	objects := []client.Object{validating, mutating}
 	for _, name := range i.policies {
-		objects = append(objects, &admissionregistrationv1.ValidatingAdmissionPolicy{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{nameLabel: operatorName}},
-		})
+		policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if i.ofOthers == "" || !strings.HasSuffix(name, i.ofOthers) {
+			policy.Labels = map[string]string{nameLabel: operatorName}
+		}
+		objects = append(objects, policy)
 	}
-	for name, policy := range i.bindings {
-		objects = append(objects, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "of" + name},
-			Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-				PolicyName: policy, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-			},
-		})
+	for suffix, name := range i.bindings {
+		binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "of" + suffix}}
+		binding.Spec.PolicyName = name
+		if binding.Spec.ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}; suffix == i.audited {
+			binding.Spec.ValidationActions[0] = admissionregistrationv1.Audit
+		}
+		objects = append(objects, binding)
 	}
 	for _, deployment := range i.deployments {
 		objects = append(objects, deployment)
@@ -247,13 +251,9 @@ func sessionOf(t *testing.T, options session.Options, flags ...string) *session.
 
 func (i *installation) examine(t *testing.T) Report {
 	t.Helper()
-	return examine(t, i.cluster())
-}
-
-func examine(t *testing.T, cluster client.WithWatch) Report {
-	t.Helper()
+	client := i.cluster()
 	e := &examination{
-		Session: sessionOf(t, session.Options{Cluster: cluster}, "-n", "shop", "--context", "far"), cluster: cluster, operatorNamespace: defaultNamespace,
+		Session: sessionOf(t, session.Options{Cluster: client}, "-n", "shop", "--context", "far"), cluster: client, operatorNamespace: defaultNamespace,
 	}
 	e.judgeInstallation(t.Context())
 	return e.Report
