@@ -96,13 +96,14 @@ func (o *acquireOptions) run(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
+	// Before there is a file that an interrupt would leave.
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	// Before the lock is taken: one whose token cannot be kept would have to be given back.
 	draft, err := place.Prepare()
 	if err != nil {
 		return failure.New(failure.Usage, err.Error(), "name another file by --owner-file")
 	}
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	var held *lock.Held
 	client, err := o.client(ctx)
 	if err == nil {
