@@ -136,7 +136,7 @@ func longestBlock(err error) (time.Duration, bool) {
 		*problems[0].Source.Pointer != "/call/arguments/block/value" {
 		return 0, false
 	}
-	var details wire.BoundDetails
+	var details envelope.BoundDetails
 	if json.Unmarshal(problems[0].Details, &details) != nil {
 		return 0, false
 	}

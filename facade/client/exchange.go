@@ -75,7 +75,7 @@ func (c *Client) newRequest(ctx context.Context, namespace, id, function string,
 		return nil, err
 	}
 	body, err := envelope.Encode(envelope.Request{
-		Protocol: envelope.Protocol{Name: envelope.ProtocolName, Version: envelope.ProtocolVersion},
+		Protocol: envelope.Spoken,
 		ID:       id,
 		Call:     envelope.Call{Function: function, Version: wire.FunctionVersion, Arguments: encoded},
 	})

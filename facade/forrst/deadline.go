@@ -131,7 +131,7 @@ func (c *call) until(fields *envelope.Fields, name string, specified json.RawMes
 	if !ok {
 		return nil
 	}
-	at, err := envelope.ParseTimestamp(text)
+	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
 		fields.Fail(name, "must be an RFC 3339 time with a zone, such as 2026-02-03T04:05:06Z")
 		return nil

@@ -28,7 +28,17 @@ func bubbled(tb testing.TB, functions ...forrst.Function) *fixture {
 	return newFixtureWith(tb, func(config *testfacade.Settings) { config.Clock = clock.RealClock{} }, functions...)
 }
 
-// entry returns the data of the entry with the URN, or "".
+// Extension returns the data of the entry with the URN, or nil.
+func (a *answer) Extension(urn string) json.RawMessage {
+	for _, entry := range a.Extensions {
+		if entry.URN == urn {
+			return entry.Data
+		}
+	}
+	return nil
+}
+
+// entry is [answer.Extension] as a text.
 func (a *answer) entry(urn string) string { return string(a.Extension(urn)) }
 
 func TestDeadlineInEveryForm(t *testing.T) {

@@ -55,10 +55,7 @@ func (c *call) prepareDescription(
 	fields := c.readArguments(&problems)
 	withSchemas := fields.Bool("include_schema", true)
 	name, _ := fields.Text("function")
-	version, hasVersion := fields.Text("version")
-	if _, ok := envelope.FunctionVersion(version); hasVersion && !ok {
-		fields.Fail("version", "must be a semantic version such as 1.0.0")
-	}
+	version := fields.Version("version")
 	if len(problems) > 0 {
 		return nil, problems
 	}

@@ -298,7 +298,7 @@ func TestTheAnswerTellsOfALostLock(t *testing.T) {
 				b.renewals.fail(test.renewal)
 				b.before[locktest.Release] = func(context.Context) error { return test.release }
 				got := <-b.call(lockFor("6"))
-				entry := got.Response.Extension("urn:k8s:forrst:ext:lock-lost")
+				entry := got.Extension("urn:k8s:forrst:ext:lock-lost")
 				want := `{"key":"k","reason":"` + test.want + `"}`
 				if test.want == "" {
 					want = ""

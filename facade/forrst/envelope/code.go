@@ -2,126 +2,80 @@ package envelope
 
 import "net/http"
 
-// Code says what kind of error an [Error] is. Standard codes are listed below; services
-// may add their own in SCREAMING_SNAKE_CASE (docs/forrst.md, section 5.3).
+// Code says what kind of error an [Error] is. Services may add their own in SCREAMING_SNAKE_CASE
+// (docs/forrst.md, section 5.3).
 type Code string
 
-// The error codes that a lock service uses or meets (docs/forrst.md, section 5.3).
+// The error codes that a lock service uses or meets (docs/forrst.md, section 5.3), each with what it means.
 const (
-	// ParseError means that the body is not JSON.
-	ParseError Code = "PARSE_ERROR"
-	// InvalidRequest means that the envelope breaks the protocol.
-	InvalidRequest Code = "INVALID_REQUEST"
-	// InvalidProtocolVersion means that the protocol version is not spoken.
-	InvalidProtocolVersion Code = "INVALID_PROTOCOL_VERSION"
-	// FunctionNotFound means that there is no such function.
-	FunctionNotFound Code = "FUNCTION_NOT_FOUND"
-	// VersionNotFound means that the function exists, but not in this version.
-	VersionNotFound Code = "VERSION_NOT_FOUND"
-	// FunctionDisabled means that the function is switched off.
-	FunctionDisabled Code = "FUNCTION_DISABLED"
-	// InvalidArguments means that arguments or extension options are wrong.
-	InvalidArguments Code = "INVALID_ARGUMENTS"
-	// ExtensionNotSupported means that a needed extension is not offered.
-	ExtensionNotSupported Code = "EXTENSION_NOT_SUPPORTED"
-	// ExtensionNotApplicable means that an extension is not offered for the function.
-	ExtensionNotApplicable Code = "EXTENSION_NOT_APPLICABLE"
-	// Unauthorized means that the caller is not authenticated.
-	Unauthorized Code = "UNAUTHORIZED"
-	// Forbidden means that the caller is authenticated and not allowed.
-	Forbidden Code = "FORBIDDEN"
-	// NotFound means that an object of the domain does not exist.
-	NotFound Code = "NOT_FOUND"
-	// Conflict means that the state does not permit the call.
-	Conflict Code = "CONFLICT"
-	// Gone means that an object existed and was deleted.
-	Gone Code = "GONE"
-	// DeadlineExceeded means that the deadline of the call passed.
-	DeadlineExceeded Code = "DEADLINE_EXCEEDED"
-	// RateLimited means that the caller has made too many calls.
-	RateLimited Code = "RATE_LIMITED"
-	// InternalError means that the server failed unexpectedly.
-	InternalError Code = "INTERNAL_ERROR"
-	// Unavailable means that the server cannot do it for the moment.
-	Unavailable Code = "UNAVAILABLE"
-	// DependencyError means that something behind the server failed.
-	DependencyError Code = "DEPENDENCY_ERROR"
-	// Cancelled means that the client cancelled the call.
-	Cancelled Code = "CANCELLED"
-	// CancellationTokenUnknown means that no running call has the token.
-	CancellationTokenUnknown Code = "CANCELLATION_TOKEN_UNKNOWN"
-	// CancellationTooLate means that the function of the call was over already.
-	CancellationTooLate Code = "CANCELLATION_TOO_LATE"
-	// IdempotencyProcessing means that a call with the same key is still running.
-	IdempotencyProcessing Code = "IDEMPOTENCY_PROCESSING"
-	// ServerMaintenance means that the whole server is being maintained.
-	ServerMaintenance Code = "SERVER_MAINTENANCE"
-	// FunctionMaintenance means that the function is being maintained.
-	FunctionMaintenance Code = "FUNCTION_MAINTENANCE"
-	// LockAcquisitionFailed means that the lock is held, and waiting was not asked for.
-	LockAcquisitionFailed Code = "LOCK_ACQUISITION_FAILED"
-	// LockTimeout means that the lock was held for as long as the caller would wait.
-	LockTimeout Code = "LOCK_TIMEOUT"
-	// LockNotFound means that there is no lock to release.
-	LockNotFound Code = "LOCK_NOT_FOUND"
-	// LockOwnershipMismatch means that the lock is held under another owner token.
-	LockOwnershipMismatch Code = "LOCK_OWNERSHIP_MISMATCH"
-	// LockRefused means that a quota or a policy of the cluster refuses it, or that the namespace is
-	// ending. It is a code of this service.
-	LockRefused Code = "LOCK_REFUSED"
+	ParseError               Code = "PARSE_ERROR"                // the body is not JSON
+	InvalidRequest           Code = "INVALID_REQUEST"            // the envelope breaks the protocol
+	InvalidProtocolVersion   Code = "INVALID_PROTOCOL_VERSION"   // the protocol version is not spoken
+	FunctionNotFound         Code = "FUNCTION_NOT_FOUND"         // there is no such function
+	VersionNotFound          Code = "VERSION_NOT_FOUND"          // the function exists, but not in this version
+	FunctionDisabled         Code = "FUNCTION_DISABLED"          // the function is switched off
+	InvalidArguments         Code = "INVALID_ARGUMENTS"          // arguments or extension options are wrong
+	ExtensionNotSupported    Code = "EXTENSION_NOT_SUPPORTED"    // a needed extension is not offered
+	ExtensionNotApplicable   Code = "EXTENSION_NOT_APPLICABLE"   // an extension is not offered for the function
+	Unauthorized             Code = "UNAUTHORIZED"               // the caller is not authenticated
+	Forbidden                Code = "FORBIDDEN"                  // the caller is authenticated and not allowed
+	NotFound                 Code = "NOT_FOUND"                  // an object of the domain does not exist
+	Conflict                 Code = "CONFLICT"                   // the state does not permit the call
+	Gone                     Code = "GONE"                       // an object existed and was deleted
+	DeadlineExceeded         Code = "DEADLINE_EXCEEDED"          // the deadline of the call passed
+	RateLimited              Code = "RATE_LIMITED"               // the caller has made too many calls
+	InternalError            Code = "INTERNAL_ERROR"             // the server failed unexpectedly
+	Unavailable              Code = "UNAVAILABLE"                // the server cannot do it for the moment
+	DependencyError          Code = "DEPENDENCY_ERROR"           // something behind the server failed
+	Cancelled                Code = "CANCELLED"                  // the client cancelled the call
+	CancellationTokenUnknown Code = "CANCELLATION_TOKEN_UNKNOWN" // no running call has the token
+	CancellationTooLate      Code = "CANCELLATION_TOO_LATE"      // the function of the call was over already
+	IdempotencyProcessing    Code = "IDEMPOTENCY_PROCESSING"     // a call with the same key is still running
+	ServerMaintenance        Code = "SERVER_MAINTENANCE"         // the whole server is being maintained
+	FunctionMaintenance      Code = "FUNCTION_MAINTENANCE"       // the function is being maintained
+	LockAcquisitionFailed    Code = "LOCK_ACQUISITION_FAILED"    // the lock is held, and waiting was not asked for
+	LockTimeout              Code = "LOCK_TIMEOUT"               // the lock was held for as long as the caller would wait
+	LockNotFound             Code = "LOCK_NOT_FOUND"             // there is no lock to release
+	LockOwnershipMismatch    Code = "LOCK_OWNERSHIP_MISMATCH"    // the lock is held under another owner token
+	LockRefused              Code = "LOCK_REFUSED"               // a code of this service: a quota, a policy or the end of the namespace forbids it
 )
 
-// statusClientClosedRequest is what servers commonly use for a call whose client
-// has gone; net/http has no name for it.
+// statusClientClosedRequest is what servers commonly use for a call whose client has gone; net/http has no name for it.
 const statusClientClosedRequest = 499
 
-// statuses holds the codes whose status is not 400 (docs/forrst.md, section 5.3).
-var statuses = map[Code]int{
-	FunctionNotFound: http.StatusNotFound,
-	VersionNotFound:  http.StatusNotFound,
-	FunctionDisabled: http.StatusServiceUnavailable,
-	Unauthorized:     http.StatusUnauthorized,
-	Forbidden:        http.StatusForbidden,
-	NotFound:         http.StatusNotFound,
-	Conflict:         http.StatusConflict,
-	Gone:             http.StatusGone,
-	// Not 408, which HTTP stacks may silently repeat: unsafe for a guarded call.
-	DeadlineExceeded:      http.StatusGatewayTimeout,
-	RateLimited:           http.StatusTooManyRequests,
-	InternalError:         http.StatusInternalServerError,
-	Unavailable:           http.StatusServiceUnavailable,
-	DependencyError:       http.StatusBadGateway,
-	Cancelled:             statusClientClosedRequest,
-	LockAcquisitionFailed: http.StatusLocked,
-	LockTimeout:           http.StatusLocked,
-	LockNotFound:          http.StatusNotFound,
-	LockOwnershipMismatch: http.StatusForbidden,
-	LockRefused:           http.StatusForbidden,
-
-	CancellationTokenUnknown: http.StatusNotFound,
-	CancellationTooLate:      http.StatusConflict,
-	IdempotencyProcessing:    http.StatusConflict,
-	ServerMaintenance:        http.StatusServiceUnavailable,
-	FunctionMaintenance:      http.StatusServiceUnavailable,
-
-	// Those that this service only passes on have no name here.
-	"SCHEMA_VALIDATION_FAILED":      http.StatusUnprocessableEntity,
-	"LOCK_ALREADY_RELEASED":         http.StatusConflict,
-	"IDEMPOTENCY_CONFLICT":          http.StatusConflict,
-	"ASYNC_OPERATION_NOT_FOUND":     http.StatusNotFound,
-	"ASYNC_OPERATION_FAILED":        http.StatusInternalServerError,
-	"REPLAY_NOT_FOUND":              http.StatusNotFound,
-	"REPLAY_EXPIRED":                http.StatusGone,
-	"REPLAY_ALREADY_COMPLETE":       http.StatusConflict,
-	"REPLAY_CANCELLED":              http.StatusGone,
-	"SIMULATION_SCENARIO_NOT_FOUND": http.StatusNotFound,
-}
-
-// Status returns the HTTP status of a response whose only error has this code. It
-// is 400 for codes that the protocol does not define.
+// Status returns the HTTP status of a response whose only error has this code (docs/forrst.md, section 5.3). It is 400
+// for codes that the protocol does not define. Codes that this service only passes on have no names here.
 func (c Code) Status() int {
-	if status, ok := statuses[c]; ok {
-		return status
+	switch c {
+	case Unauthorized:
+		return http.StatusUnauthorized
+	case Forbidden, LockOwnershipMismatch, LockRefused:
+		return http.StatusForbidden
+	case FunctionNotFound, VersionNotFound, NotFound, CancellationTokenUnknown, LockNotFound,
+		"ASYNC_OPERATION_NOT_FOUND", "REPLAY_NOT_FOUND", "SIMULATION_SCENARIO_NOT_FOUND":
+		return http.StatusNotFound
+	case Conflict, CancellationTooLate, IdempotencyProcessing,
+		"IDEMPOTENCY_CONFLICT", "LOCK_ALREADY_RELEASED", "REPLAY_ALREADY_COMPLETE":
+		return http.StatusConflict
+	case Gone, "REPLAY_EXPIRED", "REPLAY_CANCELLED":
+		return http.StatusGone
+	case "SCHEMA_VALIDATION_FAILED":
+		return http.StatusUnprocessableEntity
+	case LockAcquisitionFailed, LockTimeout:
+		return http.StatusLocked
+	case RateLimited:
+		return http.StatusTooManyRequests
+	case Cancelled:
+		return statusClientClosedRequest
+	case InternalError, "ASYNC_OPERATION_FAILED":
+		return http.StatusInternalServerError
+	case DependencyError:
+		return http.StatusBadGateway
+	case FunctionDisabled, Unavailable, ServerMaintenance, FunctionMaintenance:
+		return http.StatusServiceUnavailable
+	case DeadlineExceeded: // Not 408, which HTTP stacks may silently repeat: unsafe for a guarded call.
+		return http.StatusGatewayTimeout
+	default:
+		return http.StatusBadRequest
 	}
-	return http.StatusBadRequest
 }

@@ -13,55 +13,42 @@ import (
 	"forrst.dev/lock-operator/lock/strictjson"
 )
 
-// Unit is what the value of a [Duration] counts. It is singular and in lower case.
+// Unit is what the value of a [Duration] counts: millisecond, second, minute, hour or day (docs/forrst.md, section 3.1).
 type Unit string
 
-// The units of durations (docs/forrst.md, section 3.1). There is no calendar arithmetic:
-// a day has 24 hours.
-const (
-	Millisecond Unit = "millisecond"
-	Second      Unit = "second"
-	Minute      Unit = "minute"
-	Hour        Unit = "hour"
-	Day         Unit = "day"
-)
-
-// milliseconds are the lengths of the units.
-var milliseconds = map[Unit]int64{Millisecond: 1, Second: 1000, Minute: 60 * 1000, Hour: 60 * 60 * 1000, Day: 24 * 60 * 60 * 1000}
+// milliseconds are the lengths of the units. There is no calendar arithmetic: a day has 24 hours.
+var milliseconds = map[Unit]int64{"millisecond": 1, "second": 1000, "minute": 60 * 1000, "hour": 60 * 60 * 1000, "day": 24 * 60 * 60 * 1000}
 
 // Duration is a span of time as requests and responses write it.
 type Duration struct {
 	// Value is the number of units, in the digits that were sent.
 	Value json.Number `json:"value"`
 	Unit  Unit        `json:"unit"`
-	// Length is the same as a time.Duration: whole milliseconds, with a fraction
-	// rounded up.
+	// Length is the same as a time.Duration: whole milliseconds, with a fraction rounded up.
 	Length time.Duration `json:"-"`
 }
 
-// NewDuration returns length in whole seconds if that is exact, and otherwise in
-// milliseconds, rounded up.
+// NewDuration returns length in whole seconds if that is exact, and otherwise in milliseconds, rounded up.
 func NewDuration(length time.Duration) Duration {
-	value, unit := int64(length/time.Second), Second
-	if length%time.Second != 0 {
-		value, unit = length.Milliseconds(), Millisecond
-		if length%time.Millisecond > 0 && value < maxMilliseconds {
-			value++
-		}
-		length = time.Duration(value) * time.Millisecond
+	if length%time.Second == 0 {
+		return newDuration(int64(length/time.Second), "second")
 	}
-	return Duration{Value: json.Number(strconv.FormatInt(value, 10)), Unit: unit, Length: length}
+	value := length.Milliseconds()
+	if length%time.Millisecond > 0 && value < maxMilliseconds {
+		value++
+	}
+	return newDuration(value, "millisecond")
 }
 
-// NewMilliseconds returns length in whole milliseconds, rounded down: what was measured
-// is written so (docs/forrst.md, section 3.1).
+// NewMilliseconds returns length in whole milliseconds, rounded down: what was measured is written so
+// (docs/forrst.md, section 3.1).
 func NewMilliseconds(length time.Duration) Duration {
-	length = length.Truncate(time.Millisecond)
-	return Duration{
-		Value:  json.Number(strconv.FormatInt(length.Milliseconds(), 10)),
-		Unit:   Millisecond,
-		Length: length,
-	}
+	return newDuration(length.Milliseconds(), "millisecond")
+}
+
+func newDuration(value int64, unit Unit) Duration {
+	length := time.Duration(value*milliseconds[unit]) * time.Millisecond
+	return Duration{Value: json.Number(strconv.FormatInt(value, 10)), Unit: unit, Length: length}
 }
 
 // maxMilliseconds is the longest time.Duration.
@@ -71,8 +58,8 @@ const maxMilliseconds = math.MaxInt64 / int64(time.Millisecond)
 type DurationLimits struct {
 	// Max is the longest one. Zero means the longest time.Duration, 292 years.
 	Max time.Duration
-	// Unbounded reads what is longer than the longest time.Duration as that, for callers that
-	// bound it by themselves. Max is ignored.
+	// Unbounded reads what is longer than the longest time.Duration as that, for callers that bound it by themselves. Max is
+	// ignored.
 	Unbounded bool
 	// AllowZero accepts a value of zero. Negative values never are.
 	AllowZero bool
@@ -86,7 +73,7 @@ var decimal = regexp.MustCompile(`^-?(?:0|[1-9]\d*)(?:\.\d+)?$`)
 func (f *Fields) AsDuration(limits DurationLimits) *Duration {
 	f.Require("value")
 	value, hasValue := f.number("value")
-	unit, hasUnit := f.unit("unit")
+	unit, hasUnit := f.unit()
 	if !hasValue {
 		return nil
 	}
@@ -129,17 +116,17 @@ func (f *Fields) number(name string) (string, bool) {
 	return "", false
 }
 
-func (f *Fields) unit(name string) (Unit, bool) {
-	raw := f.Raw(name)
+func (f *Fields) unit() (Unit, bool) {
+	raw := f.Raw("unit")
 	if raw == nil {
-		return Second, f.IsAbsent(name)
+		return "second", f.IsAbsent("unit")
 	}
-	for unit := range milliseconds {
-		if raw[0] == '"' && string(strictjson.Unquote(raw)) == string(unit) {
+	if raw[0] == '"' {
+		if unit := Unit(strictjson.Unquote(raw)); milliseconds[unit] > 0 {
 			return unit, true
 		}
 	}
-	f.Fail(name, "must be millisecond, second, minute, hour or day")
+	f.Fail("unit", "must be millisecond, second, minute, hour or day")
 	return "", false
 }
 
@@ -159,6 +146,11 @@ func (d *Duration) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// BoundDetails are the details of INVALID_ARGUMENTS about a duration that is too long.
+type BoundDetails struct {
+	Max Duration `json:"max"`
+}
+
 // exceeding is what is wrong with the value of a duration that is longer than the limit. Zero means the longest
 // time.Duration.
 func exceeding(limit time.Duration) strictjson.Fault {
@@ -166,13 +158,11 @@ func exceeding(limit time.Duration) strictjson.Fault {
 		return strictjson.Fault{Detail: "is too large"}
 	}
 	longest := NewDuration(limit)
-	return strictjson.Fault{Detail: fmt.Sprintf("must be at most %s %ss", longest.Value, longest.Unit), Extra: struct {
-		Max Duration `json:"max"`
-	}{longest}}
+	return strictjson.Fault{Detail: fmt.Sprintf("must be at most %s %ss", longest.Value, longest.Unit), Extra: BoundDetails{longest}}
 }
 
 // Exceeds is the problem with the duration of that name, in the object that pointer leads to, if it is longer than the
-// limit. Zero means the longest time.Duration.
+// limit.
 func Exceeds(limit time.Duration, pointer, name string) Error {
 	fault := exceeding(limit)
 	fault.Base, fault.Path = pointer, []string{name, "value"}
@@ -182,8 +172,8 @@ func Exceeds(limit time.Duration, pointer, name string) Error {
 // significantDigits of a value are kept; beyond them it only matters that there are more.
 const significantDigits = 40
 
-// ceil returns the product of a JSON number that is not negative and factor, rounded
-// up. It reports false if that is more than maxMilliseconds.
+// ceil returns the product of a JSON number that is not negative and factor, rounded up. It reports false if that is more
+// than maxMilliseconds.
 func ceil(number string, factor int64) (int64, bool) {
 	if whole, err := strconv.ParseInt(number, 10, 64); err == nil {
 		return whole * factor, whole <= maxMilliseconds/factor
@@ -208,9 +198,8 @@ func ceil(number string, factor int64) (int64, bool) {
 	return quotient.Int64(), quotient.Cmp(big.NewInt(maxMilliseconds)) <= 0
 }
 
-// scientific returns a number as 0.digits times ten to the power of point, without
-// zeros at either end of digits. A number of a few bytes can have an exponent that
-// would keep big.Rat busy for minutes, so the exponent is only ever looked at.
+// scientific returns a number as 0.digits times ten to the power of point, without zeros at either end of digits. A number
+// of a few bytes can have an exponent that would keep big.Rat busy for minutes, so the exponent is only ever looked at.
 func scientific(number string) (digits string, point int) {
 	number, exponent, _ := strings.Cut(strings.ToLower(number), "e")
 	whole, fraction, _ := strings.Cut(number, ".")
@@ -222,4 +211,14 @@ func scientific(number string) (digits string, point int) {
 		point += min(max(shift, math.MinInt32), math.MaxInt32)
 	}
 	return strings.TrimRight(digits, "0"), point
+}
+
+// FormatTimestamp returns t as the protocol writes it (docs/forrst.md, section 3.2): RFC 3339 in UTC. A fraction of a
+// second is written with six digits, because some parsers accept only three or six, and left out if it is zero.
+func FormatTimestamp(t time.Time) string {
+	t = t.UTC().Truncate(time.Microsecond)
+	if t.Nanosecond() == 0 {
+		return t.Format(time.RFC3339)
+	}
+	return t.Format("2006-01-02T15:04:05.000000Z")
 }

@@ -59,8 +59,4 @@ func TestMeta(t *testing.T) {
 			t.Errorf("%v: got %s, want %s", meta, got, want)
 		}
 	}
-	var meta envelope.Meta
-	if err := json.Unmarshal([]byte(`{"node":"n","x":1.0}`), &meta); err != nil || meta.Node != "n" || string(meta.Members) != `{"node":"n","x":1.0}` {
-		t.Errorf("got %v, %v", meta, err)
-	}
 }

@@ -4,28 +4,27 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"forrst.dev/lock-operator/lock/strictjson"
 )
 
-// MaxErrors is the largest number of errors that are collected for one response.
-// A large request can be wrong in many places; its answer need not be as large.
+// MaxErrors is the largest number of errors that are collected for one response. A large request can be wrong in many
+// places; its answer need not be as large.
 const MaxErrors = 100
 
-// Error is one problem with a call (docs/forrst.md, section 5.1). It has no other
-// members.
+// Error is one problem with a call (docs/forrst.md, section 5.1).
 type Error struct {
 	Code Code `json:"code"`
 	// Message is for people. Programs go by Code and Details.
 	Message string `json:"message"`
 	// Source says where in the request the problem is. Nil if nowhere in particular.
 	Source *Source `json:"source,omitempty"`
-	// Details is a JSON object with more about the problem, or nil. It must not hold
-	// secrets such as owner tokens.
+	// Details is a JSON object with more about the problem, or nil. It must not hold secrets such as owner tokens.
 	Details json.RawMessage `json:"details,omitempty"`
 }
 
-// Source is a place in a request (docs/forrst.md, section 5.2): either a pointer or,
-// where the request is not JSON, a position.
+// Source is a place in a request (docs/forrst.md, section 5.2): a pointer or, where the request is not JSON, a position.
 type Source struct {
 	// Pointer is an RFC 6901 pointer; "" is the whole document, nil is unset.
 	Pointer *string `json:"pointer,omitempty"`
@@ -96,4 +95,14 @@ func problemOf(code Code, fault strictjson.Fault) Error {
 		problem = problem.With(fault.Extra)
 	}
 	return problem
+}
+
+// Pointer returns the RFC 6901 pointer to the value below parent that is reached by the member names and array indexes
+// in segments. The pointer to a whole document, and so the first parent, is "".
+func Pointer(parent string, segments ...string) string {
+	pointer := jsontext.Pointer(parent)
+	for _, segment := range segments {
+		pointer = pointer.AppendToken(segment)
+	}
+	return string(pointer)
 }

@@ -16,18 +16,16 @@ const (
 	Tracing      = "tracing"
 )
 
-// The two dialects in which the standard extensions are named (docs/forrst.md, section
-// 8.2).
 const (
+	// The two dialects in which the standard extensions are named (docs/forrst.md, section 8.2).
 	shortDialect  = "urn:forrst:ext:"
 	vendorDialect = "urn:cline:forrst:ext:"
+	// shortAtomicLock is how the page of the atomic lock extension names it.
+	shortAtomicLock = shortDialect + "atomicLock"
 )
 
-// shortAtomicLock is how the page of the atomic lock extension names it.
-const shortAtomicLock = "urn:forrst:ext:atomicLock"
-
-// standardExtensions are the extensions that the protocol defines (docs/forrst.md,
-// sections 8 and 10), except for the withdrawn batch.
+// standardExtensions are the extensions that the protocol defines (docs/forrst.md, sections 8 and 10), except for the
+// withdrawn batch.
 var standardExtensions = map[string]bool{
 	Async: true, AtomicLock: true, "caching": true, Cancellation: true, Deadline: true,
 	"deprecation": true, DryRun: true, Idempotency: true, "locale": true, "maintenance": true,
@@ -35,8 +33,8 @@ var standardExtensions = map[string]bool{
 	Replay: true, Retry: true, Simulation: true, "stream": true, Tracing: true, "webhook": true,
 }
 
-// ExtensionName returns the name of the standard extension that urn denotes in either
-// dialect, or "" if it denotes none. URNs are compared exactly.
+// ExtensionName returns the name of the standard extension that urn denotes in either dialect, or "" if it denotes none.
+// URNs are compared exactly.
 func ExtensionName(urn string) string {
 	if urn == shortAtomicLock {
 		return AtomicLock

@@ -3,6 +3,7 @@ package envelope
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"strconv"
 
 	"forrst.dev/lock-operator/lock/strictjson"
@@ -12,12 +13,24 @@ import (
 // (docs/forrst.md, section 1.5). It is not safe for concurrent use.
 type Fields struct{ strictjson.Members }
 
+// parse checks that body is one JSON object and splits it into its members.
+func parse(body []byte, problems *Errors) (Fields, *Error) {
+	members, err := strictjson.Parse(body, "", (*envelopeFaults)(problems))
+	if syntax, ok := errors.AsType[*strictjson.SyntaxError](err); ok {
+		return Fields{}, &Error{Code: ParseError, Message: syntax.Message, Source: &Source{Position: &syntax.Position}}
+	}
+	if err != nil {
+		return Fields{}, new(Error{Code: InvalidRequest, Message: "The request " + err.Error()}.At(""))
+	}
+	return Fields{members}, nil
+}
+
 // ReadObject prepares to read arguments or options, of which the whole is named by pointer. An empty array is an empty
 // object: PHP cannot tell them apart (docs/forrst.md, section 1.3). ReadObject reports false if raw is neither; the Fields
 // can be used all the same, as an empty object, which is what absent options and arguments are. Problems are
-// [InvalidArguments], and are added to errors.
-func ReadObject(raw json.RawMessage, pointer string, errors *Errors) (Fields, bool) {
-	return readObject(raw, pointer, errors)
+// [InvalidArguments].
+func ReadObject(raw json.RawMessage, pointer string, problems *Errors) (Fields, bool) {
+	return readObject(raw, pointer, problems)
 }
 
 func readObject(raw json.RawMessage, pointer string, faults strictjson.Faults) (Fields, bool) {
@@ -49,6 +62,15 @@ func (f *Fields) Text(name string) (string, bool) {
 func (f *Fields) RequiredText(name string) (string, bool) {
 	f.Require(name)
 	return f.Text(name)
+}
+
+// Version returns a member that must be the version of a function, as it was sent, or "".
+func (f *Fields) Version(name string) string {
+	text, ok := f.Text(name)
+	if _, isVersion := FunctionVersion(text); ok && !isVersion {
+		f.Fail(name, "must be a semantic version such as 1.0.0")
+	}
+	return text
 }
 
 // Object returns a member that must be an object, or nil. Its members are not looked at. An empty array is returned as an

@@ -1,7 +1,7 @@
 package envelope
 
 import (
-	"encoding/json"
+	"regexp"
 	"strings"
 
 	"forrst.dev/lock-operator/lock/strictjson"
@@ -10,8 +10,8 @@ import (
 const (
 	// ProtocolName is the name of the protocol.
 	ProtocolName = "forrst"
-	// ProtocolVersion is the version of the protocol that this package speaks. It
-	// understands every version with the same major number (docs/forrst.md, section 6.1).
+	// ProtocolVersion is the version of the protocol that this package speaks. It understands every version with the same
+	// major number (docs/forrst.md, section 6.1).
 	ProtocolVersion = "0.1.0"
 	// supportedMajor is the major number of ProtocolVersion.
 	supportedMajor = "0"
@@ -23,63 +23,64 @@ type Protocol struct {
 	Version string `json:"version"`
 }
 
-// readProtocol reads the protocol of a message. It returns a version that is not spoken as a refusal of its own.
+// Spoken is the protocol of the messages that are sent.
+var Spoken = Protocol{Name: ProtocolName, Version: ProtocolVersion}
+
+// readProtocol reads the protocol of a message: an object, or a text such as "forrst/0.1", which two pages of the protocol
+// mention. It returns a version that is not spoken as a refusal of its own. The version of another protocol is not judged:
+// nothing is known about it.
 func readProtocol(envelope *Fields) (protocol Protocol, refusal *Error) {
 	envelope.Require("protocol")
 	raw, pointer := envelope.Raw("protocol"), "/protocol"
-	protocol, ok := protocolText(raw)
-	if !ok && raw != nil {
-		var fields Fields
-		if fields, ok = envelope.Nested("protocol", "must be an object with name and version"); ok {
-			protocol, ok = protocolObject(&fields)
+	isForrst := false
+	if raw != nil && raw[0] == '"' {
+		protocol.Name, protocol.Version, _ = strings.Cut(string(strictjson.Unquote(raw)), "/")
+		protocol.Version += ".0"
+		isForrst = protocol.Name == ProtocolName && isVersion(protocol.Version)
+	}
+	if !isForrst {
+		pointer, protocol = "/protocol/version", Protocol{}
+		fields, ok := envelope.Nested("protocol", "must be an object with name and version")
+		if !ok {
+			return protocol, nil
 		}
-		pointer = "/protocol/version"
+		protocol.Name, ok = fields.RequiredText("name")
+		if isForrst = protocol.Name == ProtocolName; ok && !isForrst {
+			fields.Fail("name", `must be "forrst"`)
+		}
+		protocol.Version, ok = fields.RequiredText("version")
+		if ok && !isVersion(protocol.Version) {
+			fields.Fail("version", "must be a semantic version such as 0.1.0")
+			ok = false
+		}
+		isForrst = isForrst && ok
 	}
-	if !ok || protocol.Version == ProtocolVersion {
+	if major, _, _ := strings.Cut(protocol.Version, "."); !isForrst || major == supportedMajor {
 		return protocol, nil
 	}
-	if major, _, _ := strings.Cut(protocol.Version, "."); major == supportedMajor {
-		return protocol, nil
-	}
-	return protocol, unspoken(protocol.Version, pointer)
-}
-
-// protocolObject reads the members of the protocol. It reports false if something is
-// wrong. Then the version is not judged: nothing is known about other protocols.
-func protocolObject(fields *Fields) (Protocol, bool) {
-	name, hasName := fields.RequiredText("name")
-	isForrst := name == ProtocolName
-	if hasName && !isForrst {
-		fields.Fail("name", `must be "forrst"`)
-	}
-	version, hasVersion := fields.RequiredText("version")
-	if !hasVersion {
-		return Protocol{}, false
-	}
-	isSemantic := isVersion(version)
-	if !isSemantic {
-		fields.Fail("version", "must be a semantic version such as 0.1.0")
-	}
-	return Protocol{Name: name, Version: version}, isForrst && isSemantic
-}
-
-// protocolText reads the form "forrst/0.1", which two pages of the protocol mention.
-func protocolText(raw json.RawMessage) (Protocol, bool) {
-	if len(raw) == 0 || raw[0] != '"' {
-		return Protocol{}, false
-	}
-	name, version, _ := strings.Cut(string(strictjson.Unquote(raw)), "/")
-	if version += ".0"; name != ProtocolName || !isVersion(version) {
-		return Protocol{}, false
-	}
-	return Protocol{Name: name, Version: version}, true
-}
-
-func unspoken(version, pointer string) *Error {
-	problem := Error{Code: InvalidProtocolVersion, Message: "Protocol version " + version + " is not supported"}
-	problem = problem.At(pointer).With(struct {
+	return protocol, new(Error{Code: InvalidProtocolVersion, Message: "Protocol version " + protocol.Version + " is not supported"}.
+		At(pointer).With(struct {
 		Requested string   `json:"requested"`
 		Supported []string `json:"supported"`
-	}{version, []string{ProtocolVersion}})
-	return &problem
+	}{protocol.Version, []string{ProtocolVersion}}))
+}
+
+// semver is the grammar of Semantic Versioning 2.0.0.
+var semver = regexp.MustCompile(`^(?:0|[1-9]\d*)\.(?:0|[1-9]\d*)\.(?:0|[1-9]\d*)` +
+	`(?:-(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?` +
+	`(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?$`)
+
+// maxVersion is the longest version in bytes, as in other implementations of semantic versions: matching costs far more
+// than reading, and requests can be large.
+const maxVersion = 256
+
+func isVersion(text string) bool { return len(text) <= maxVersion && semver.MatchString(text) }
+
+// FunctionVersion returns the version that text in a call asks for, in full: old clients write "1" for "1.0.0". It reports
+// false if text is not a semantic version (docs/forrst.md, section 6.2), or has more than 256 bytes.
+func FunctionVersion(text string) (string, bool) {
+	if !strings.Contains(text, ".") {
+		text += ".0.0"
+	}
+	return text, isVersion(text)
 }

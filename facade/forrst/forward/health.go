@@ -14,7 +14,7 @@ import (
 
 // healthRequest is what services are asked. Any answer that speaks the protocol will do.
 var healthRequest = envelope.Request{
-	Protocol: envelope.Protocol{Name: envelope.ProtocolName, Version: envelope.ProtocolVersion},
+	Protocol: envelope.Spoken,
 	ID:       "health",
 	Call:     envelope.Call{Function: "urn:cline:forrst:fn:ping"},
 }

@@ -26,7 +26,7 @@ type request struct {
 // (docs/forrst.md, section 15).
 func (f *Forwarder) request(ctx context.Context, call *Call) *request {
 	r := &request{Request: call.Request, header: call.identity()}
-	r.Protocol = envelope.Protocol{Name: envelope.ProtocolName, Version: envelope.ProtocolVersion}
+	r.Protocol = envelope.Spoken
 	r.Context = envelope.WithMember(call.Request.Context, "caller", envelope.MustEncode(wire.ServiceName))
 	r.Extensions = nil
 	span := ""

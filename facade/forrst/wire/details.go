@@ -49,8 +49,3 @@ type UnavailableDetails struct {
 	// may have happened, or happen yet.
 	NothingDone bool `json:"nothing_done,omitempty"`
 }
-
-// BoundDetails are the details of INVALID_ARGUMENTS about a duration that is too long.
-type BoundDetails struct {
-	Max envelope.Duration `json:"max"`
-}
