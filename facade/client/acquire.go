@@ -202,7 +202,7 @@ func (a *acquisition) operation() string {
 func (a *acquisition) ask(ctx context.Context, block time.Duration) (*v1alpha1.Lock, error) {
 	arguments := wire.AcquireArguments{
 		Key:      a.request.Key,
-		Scope:    wire.GlobalScope,
+		Scope:    wire.ScopeOf(a.request.Scope),
 		Function: a.request.Function,
 		TTL:      durationOf(a.request.TTL),
 		Block:    durationOf(block),
@@ -212,9 +212,6 @@ func (a *acquisition) ask(ctx context.Context, block time.Duration) (*v1alpha1.L
 
 		HolderRef:    wire.NewHolderRef(a.request.HolderRef),
 		ReleaseDelay: durationOf(a.request.ReleaseDelay),
-	}
-	if a.request.Scope == v1alpha1.ScopeFunction {
-		arguments.Scope = wire.FunctionScope
 	}
 	a.sent = a.client.options.clock.Now()
 	// The sum must not overflow: a client can be told to ask for the longest wait there is.

@@ -32,7 +32,7 @@ func (c *Client) Renew(ctx context.Context, namespace string, key v1alpha1.FullK
 	case isLimitedFurther(proof):
 		return nil, fmt.Errorf("%s: %w", operation, errLimitedProof)
 	}
-	answer, err := c.exchange(ctx, namespace, wire.Renew, wire.RenewArguments{
+	answer, err := c.exchange(ctx, namespace, wire.Renew, wire.KeyArguments{
 		Key: sent(key), Owner: proof.Owner, FencingToken: proof.FencingToken, TTL: durationOf(ttl),
 	}, c.options.timeout)
 	if err != nil {

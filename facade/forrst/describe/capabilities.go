@@ -5,19 +5,24 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/wire"
 )
 
-// Capabilities tells what the service offers, in the spellings of both pages that describe
-// it (docs/forrst.md, section 9.3).
+// Capabilities tells what the service offers, in the spellings of both pages that describe it (docs/forrst.md, section 9.3).
 type Capabilities struct {
 	Service               string   `json:"service"`
 	Version               string   `json:"version,omitempty"`
 	ProtocolVersions      []string `json:"protocol_versions"`
 	ProtocolVersionsCamel []string `json:"protocolVersions"`
 	Functions             []string `json:"functions"`
-	// FunctionPrefixes end in an asterisk. Functions that begin with one run in other
-	// services.
-	FunctionPrefixes []string           `json:"function_prefixes,omitempty"`
-	Extensions       []OfferedExtension `json:"extensions"`
-	Limits           Limits             `json:"limits"`
+	// FunctionPrefixes end in an asterisk. Functions that begin with one run in other services.
+	FunctionPrefixes []string `json:"function_prefixes,omitempty"`
+	// Extensions has an entry for each spelling.
+	Extensions []OfferedExtension `json:"extensions"`
+	// Limits bound the requests of callers.
+	Limits struct {
+		MaxRequestBytes int               `json:"max_request_bytes"`
+		MaxRequestSize  int               `json:"maxRequestSize"`
+		MaxDepth        int               `json:"max_depth"`
+		MaxBlock        envelope.Duration `json:"max_block"`
+	} `json:"limits"`
 }
 
 // OfferedExtension is one spelling of an extension.
@@ -26,31 +31,15 @@ type OfferedExtension struct {
 	Version string `json:"version"`
 }
 
-// Limits bound the requests of callers.
-type Limits struct {
-	MaxRequestBytes int               `json:"max_request_bytes"`
-	MaxRequestSize  int               `json:"maxRequestSize"`
-	MaxDepth        int               `json:"max_depth"`
-	MaxBlock        envelope.Duration `json:"max_block"`
-}
-
-// Capabilities returns the capabilities with the names of all functions, the prefixes of
-// functions of other services, and the URNs of the extensions that requests may have.
+// Capabilities returns the capabilities with the names of all functions, the prefixes of functions of other services, and
+// the URNs of the extensions that requests may have.
 func (s Service) Capabilities(functions, prefixes, urns []string) Capabilities {
 	offer := Capabilities{
-		Service:               wire.ServiceName,
-		Version:               s.Version,
-		ProtocolVersions:      []string{envelope.ProtocolVersion},
-		ProtocolVersionsCamel: []string{envelope.ProtocolVersion},
-		Functions:             functions,
-		FunctionPrefixes:      prefixes,
-		Limits: Limits{
-			MaxRequestBytes: s.MaxRequestBytes,
-			MaxRequestSize:  s.MaxRequestBytes,
-			MaxDepth:        envelope.MaxDepth,
-			MaxBlock:        envelope.NewDuration(s.MaxBlock),
-		},
+		Service: wire.ServiceName, Version: s.Version, Functions: functions, FunctionPrefixes: prefixes,
+		ProtocolVersions: []string{envelope.ProtocolVersion}, ProtocolVersionsCamel: []string{envelope.ProtocolVersion},
 	}
+	offer.Limits.MaxRequestBytes, offer.Limits.MaxRequestSize = s.MaxRequestBytes, s.MaxRequestBytes
+	offer.Limits.MaxDepth, offer.Limits.MaxBlock = envelope.MaxDepth, envelope.NewDuration(s.MaxBlock)
 	for _, urn := range append(urns,
 		// Requests do not have these: the first two offer functions, the last is in responses.
 		"urn:cline:forrst:ext:diagnostics", "urn:forrst:ext:diagnostics",

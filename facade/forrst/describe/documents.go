@@ -1,8 +1,8 @@
-// Package describe holds the documents in which the Forrst door tells about itself: those of
-// describe, in both dialects, and capabilities (docs/forrst.md, sections 9.3 and 9.4).
+// Package describe holds the documents in which the Forrst door tells about itself: those of describe, in both dialects, and
+// capabilities (docs/forrst.md, sections 9.3 and 9.4).
 //
-// The functions are described in functions.yaml. The package adds what depends on the
-// configuration: the version of the service, its limits and the functions of other services.
+// The functions are described in functions.yaml. The package adds what depends on the configuration: the version of the
+// service, its limits and the functions of other services.
 package describe
 
 import (
@@ -34,43 +34,40 @@ type Service struct {
 	MaxBlock time.Duration
 }
 
-// Document describes the whole service. Describe is set in the dialect of the describe
-// function, Discovery in that of the discovery extension.
+// Document describes the whole service. Describe is set in the dialect of the describe function, Discovery in that of the
+// discovery extension.
 type Document struct {
-	Forrst     string      `json:"forrst"`
-	Describe   string      `json:"describe,omitempty"`
-	Discovery  string      `json:"discovery,omitempty"`
-	Info       Info        `json:"info"`
-	Servers    []Server    `json:"servers"`
-	Functions  []Function  `json:"functions"`
-	Components *Components `json:"components,omitempty"`
+	Forrst    string `json:"forrst"`
+	Describe  string `json:"describe,omitempty"`
+	Discovery string `json:"discovery,omitempty"`
+	Info      struct {
+		Title   string `json:"title"`
+		Version string `json:"version"`
+	} `json:"info"`
+	// Servers are where the service is reached.
+	Servers   []Server   `json:"servers"`
+	Functions []Function `json:"functions"`
+	// Components has the schemas of the options of extensions.
+	Components struct {
+		Schemas map[string]schema.Schema `json:"schemas"`
+	} `json:"components,omitzero"`
 }
 
-// Info names the service.
-type Info struct {
-	Title   string `json:"title"`
-	Version string `json:"version"`
-}
-
-// Server is where the service is reached.
+// Server is an address of the service.
 type Server struct {
 	Name string `json:"name"`
 	URL  string `json:"url"`
 }
 
-// Components are the schemas of the options of extensions.
-type Components struct {
-	Schemas map[string]schema.Schema `json:"schemas"`
-}
-
-// Function describes one function. Of a function that runs in another service, version,
-// arguments, result and side effects are not known.
+// Function describes one function. Of a function that runs in another service, version, arguments, result and side effects
+// are not known.
 type Function struct {
-	Name        string      `json:"name"`
-	Version     string      `json:"version,omitempty"`
-	Stability   string      `json:"stability,omitempty"`
-	Summary     string      `json:"summary,omitempty"`
-	Arguments   []Argument  `json:"arguments,omitzero"`
+	Name      string     `json:"name"`
+	Version   string     `json:"version,omitempty"`
+	Stability string     `json:"stability,omitempty"`
+	Summary   string     `json:"summary,omitempty"`
+	Arguments []Argument `json:"arguments,omitzero"`
+	// Result is nil in a document without schemas.
 	Result      *Result     `json:"result,omitempty"`
 	Errors      []Error     `json:"errors"`
 	SideEffects []string    `json:"side_effects,omitzero"`
@@ -107,8 +104,7 @@ type Extensions struct {
 	Excluded []string `json:"excluded"`
 }
 
-// Versions describes one function as the describe function does: all its versions, and
-// the recommended one once more.
+// Versions describes one function as the describe function does: all its versions, and the recommended one once more.
 type Versions struct {
 	// Asked is the name by which the caller asked for the function.
 	Asked       string    `json:"function"`
@@ -169,11 +165,11 @@ func (s Service) Document(routed []string, withSchemas bool) Document {
 	document := Document{
 		Forrst:   envelope.ProtocolVersion,
 		Describe: formVersion,
-		Info:     Info{Title: wire.ServiceName, Version: cmp.Or(s.Version, "0.0.0")},
 		Servers:  []Server{{Name: wire.ServiceName, URL: wire.Path}},
 	}
+	document.Info.Title, document.Info.Version = wire.ServiceName, cmp.Or(s.Version, "0.0.0")
 	if withSchemas {
-		document.Components = &Components{Schemas: read().Schemas}
+		document.Components.Schemas = read().Schemas
 	}
 	for _, function := range read().Functions {
 		document.Functions = append(document.Functions, s.describe(function, withSchemas))
@@ -216,8 +212,7 @@ func Routed(name string) Function {
 	return function
 }
 
-// Versions describes the function as the describe function does. It has schemas if the
-// function has them.
+// Versions describes the function as the describe function does. It has schemas if the function has them.
 func (f Function) Versions(asked string) Versions {
 	described := Versions{Asked: asked, Description: f.Summary, Versions: []Version{}, Recommended: f.Version, Function: f}
 	if f.Version == "" {

@@ -8,11 +8,9 @@ type AcquireArguments struct {
 	Key string `json:"key"`
 	// Scope is [FunctionScope] or [GlobalScope]. Empty means global.
 	Scope string `json:"scope,omitempty"`
-	// Function is what the key belongs to. Required with function scope, and only
-	// allowed there.
+	// Function is what the key belongs to. Required with function scope, and only allowed there.
 	Function string `json:"function,omitempty"`
-	// TTL is how long the lock lives unless it is renewed or released. Nil means the
-	// default of the service.
+	// TTL is how long the lock lives unless it is renewed or released. Nil means the default of the service.
 	TTL *envelope.Duration `json:"ttl,omitempty"`
 	// Block is how long to wait for the lock. Nil means not at all.
 	Block *envelope.Duration `json:"block,omitempty"`
@@ -22,35 +20,22 @@ type AcquireArguments struct {
 	Owner string `json:"owner,omitempty"`
 	// Reason tells people why the lock is held. Optional.
 	Reason string `json:"reason,omitempty"`
-	// HolderRef is the object that the lock is held for. Nil means the Pod whose token the
-	// caller shows, if it is one.
+	// HolderRef is the object that the lock is held for. Nil means the Pod whose token the caller shows, if it is one.
 	HolderRef *HolderRef `json:"holder_ref,omitempty"`
-	// ReleaseDelay is how long the lock stays after that object has ended. Nil means not
-	// at all.
+	// ReleaseDelay is how long the lock stays after that object has ended. Nil means not at all.
 	ReleaseDelay *envelope.Duration `json:"release_delay,omitempty"`
-}
-
-// RenewArguments are the arguments of [Renew].
-type RenewArguments struct {
-	// Key is the full key. Required.
-	Key string `json:"key"`
-	// Owner is the token of the acquisition. Required.
-	Owner string `json:"owner"`
-	// FencingToken limits the renewal to the grant with this number. Zero means any grant.
-	FencingToken int64 `json:"fencing_token,omitempty"`
-	// TTL replaces what is left of the lock's time. Nil means the ttl that it has.
-	TTL *envelope.Duration `json:"ttl,omitempty"`
 }
 
 // KeyArguments are the arguments of functions about one lock.
 type KeyArguments struct {
 	// Key is the full key. Required.
 	Key string `json:"key"`
-	// Owner is the token of the acquisition. Only [Release] takes it, and requires it.
+	// Owner is the token of the acquisition. Only [Renew] and [Release] take it, and require it.
 	Owner string `json:"owner,omitempty"`
-	// FencingToken limits a release to the grant with this number. Zero means any grant. Only
-	// [Release] and [ForceRelease] take it.
+	// FencingToken limits the call to the grant with this number. Zero means any grant. [Status] does not take it.
 	FencingToken int64 `json:"fencing_token,omitempty"`
+	// TTL replaces what is left of the lock's time. Nil means the ttl that it has. Only [Renew] takes it.
+	TTL *envelope.Duration `json:"ttl,omitempty"`
 	// Reason goes on record. Only [ForceRelease] takes it.
 	Reason string `json:"reason,omitempty"`
 }
@@ -62,9 +47,8 @@ const MaxListed = 500
 type ListArguments struct {
 	// Owner selects the locks that are held under this owner token. Empty selects all.
 	Owner string `json:"owner,omitempty"`
-	// Limit is the largest number of locks in the answer, at most [MaxListed]. Zero without Continue
-	// means all locks in one answer, or an error if they are too many for that; with Continue it means
-	// MaxListed.
+	// Limit is the largest number of locks in the answer, at most [MaxListed]. Zero without Continue means all locks in one
+	// answer, or an error if they are too many for that; with Continue it means MaxListed.
 	Limit int64 `json:"limit,omitempty"`
 	// Continue is that of the answer before. Empty asks for the first locks.
 	Continue string `json:"continue,omitempty"`
