@@ -7,65 +7,107 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
+	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/rules"
 )
 
-// grantedLock is the data of the extension when the lock was acquired (docs/forrst.md,
-// section 12.6). It has exactly these members.
-type grantedLock struct {
+// lockOptions are the options of the atomic lock extension (docs/forrst.md, section 12.2).
+type lockOptions struct {
+	// key is as sent.
+	key string
+	// scope is wire.FunctionScope or wire.GlobalScope.
+	scope string
+	// block is how long to wait, nil if the caller would not wait at all.
+	block       *waitOption
+	autoRelease bool
+	locks.Acquisition
+}
+
+// readLockOptions checks the options of the extension at position. Unknown options are ignored.
+func (c *call) readLockOptions(position int) lockOptions {
+	fields := c.readOptions(position, &c.faults)
+	var options lockOptions
+	options.key, _ = fields.RequiredText("key")
+	request := lock.Request{Acquisition: rules.Acquisition{Scope: v1alpha1.ScopeGlobal, Key: options.key}}
+	request.TTL = fields.RequiredDuration("ttl", unbounded).Span()
+	if options.scope = readScope(&fields); options.scope == wire.FunctionScope {
+		request.Scope, request.Function = v1alpha1.ScopeFunction, c.request.Call.Function
+	}
+	options.block = c.readBlock(&fields, &request)
+	request.Owner, _ = fields.Text("owner")
+	options.autoRelease = fields.Bool("auto_release", true)
+	var err error
+	options.Acquisition, err = c.config.Locks.Prepare(&c.Caller, request, !options.autoRelease)
+	c.addInvalid(lockExtension, optionsPointer(position), err)
+	return options
+}
+
+func readScope(fields *envelope.Fields) string {
+	if fields.Raw("scope") == nil {
+		return wire.FunctionScope
+	}
+	scope, ok := fields.Text("scope")
+	if ok && scope != wire.FunctionScope && scope != wire.GlobalScope {
+		fields.Fail("scope", `must be "function" or "global"`)
+	}
+	return scope
+}
+
+// lockOfOptions is the lock that the options of the extension name.
+func (c *call) lockOfOptions(position int) v1alpha1.FullKey {
+	fields := c.readOptions(position, new(envelope.Errors))
+	key, _ := fields.RequiredText("key")
+	if readScope(&fields) == wire.FunctionScope {
+		return v1alpha1.NewFullKey(v1alpha1.ScopeFunction, c.request.Call.Function, key)
+	}
+	return v1alpha1.NewFullKey(v1alpha1.ScopeGlobal, "", key)
+}
+
+// lockEntry is the data of the extension (docs/forrst.md, section 12.6). Of a lock that was not acquired it has the first
+// two members, and nothing about the holder.
+type lockEntry struct {
 	Key       string `json:"key"`
 	Acquired  bool   `json:"acquired"`
-	Owner     string `json:"owner"`
-	Scope     string `json:"scope"`
-	ExpiresAt string `json:"expires_at"`
+	Owner     string `json:"owner,omitempty"`
+	Scope     string `json:"scope,omitempty"`
+	ExpiresAt string `json:"expires_at,omitempty"`
 }
 
-// refusedLock is the data of the extension when the lock was not acquired. It does not
-// tell about the holder.
-type refusedLock struct {
-	Key      string `json:"key"`
-	Acquired bool   `json:"acquired"`
-}
-
-// atomicLock is the extension that holds a lock around a function (docs/forrst.md,
-// section 12).
-func (c *call) atomicLock(position int) (wrapper, envelope.Errors) {
-	options, problems := c.readLockOptions(position)
-	if len(problems) > 0 || c.isDryRun() {
-		return nil, problems
+// atomicLock is the extension that holds a lock around a function (docs/forrst.md, section 12).
+func (c *call) atomicLock(position int) wrapper {
+	options := c.readLockOptions(position)
+	if c.isDryRun() {
+		return nil
 	}
 	return func(invoke Invocation) Invocation {
-		return func(ctx context.Context) (any, error) {
-			return c.invokeLocked(ctx, position, options, invoke)
-		}
-	}, nil
+		return func(ctx context.Context) (any, error) { return c.invokeLocked(ctx, position, options, invoke) }
+	}
 }
 
-// isDryRun reports whether a routed function is only asked what it would do, which needs
-// no lock (docs/forrst.md, section 12.12).
+// isDryRun reports whether a routed function is only asked what it would do, which needs no lock (docs/forrst.md, section
+// 12.12).
 func (c *call) isDryRun() bool {
 	position := c.position(envelope.DryRun)
 	if position < 0 || !c.function.isRouted || c.function.needsLock {
 		return false
 	}
-	var ignored envelope.Errors
-	fields := c.readOptions(position, &ignored)
+	fields := c.readOptions(position, new(envelope.Errors))
 	// Anything that the function might not take for a dry run is not one here.
 	return fields.Bool("enabled", false)
 }
 
-// invokeLocked runs the function inside the lock. The lock is released on every way out,
-// panics included, unless the caller wants to keep it. A function that was not started
-// leaves no lock, whatever the caller wants (docs/forrst.md, section 12.7).
+// invokeLocked runs the function inside the lock. The lock is released on every way out, panics included, unless the caller
+// wants to keep it. A function that was not started leaves no lock, whatever the caller wants (docs/forrst.md, section 12.7).
 func (c *call) invokeLocked(ctx context.Context, position int, options lockOptions, invoke Invocation) (any, error) {
 	granted, err := options.Acquire(ctx, c.request.Call.Function)
 	if err != nil {
 		c.about = options.FullKey()
 		if !errors.Is(err, lock.ErrInvalid) {
 			// Whose options are at fault gets no entry.
-			c.report(position, refusedLock{Key: options.key})
+			c.report(position, lockEntry{Key: options.key})
 		}
-		return nil, c.acquireProblem(err, position, options)
+		return nil, c.lockProblem(err, position, options)
 	}
 	keep := false
 	defer func() {
@@ -73,17 +115,13 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 		case keep:
 		case c.endingLock != nil:
 			c.endRoutedLock(ctx, options.key)
-		default:
-			c.release(ctx, granted.Spec.FullKey(), granted.Spec.Owner)
+		default: // A failure is in the log.
+			_ = c.config.Locks.ReleaseAfter(ctx, c.request.Call.Function, &c.Caller, granted.Spec.FullKey(), granted.Spec.Owner)
 		}
 	}()
 	entries := len(c.response.Extensions)
-	c.report(position, grantedLock{
-		Key:       options.key,
-		Acquired:  true,
-		Owner:     granted.Spec.Owner,
-		Scope:     options.scope,
-		ExpiresAt: envelope.FormatTimestamp(granted.Spec.ExpireTime.Time),
+	c.report(position, lockEntry{
+		Key: options.key, Acquired: true, Owner: granted.Spec.Owner, Scope: options.scope, ExpiresAt: timestamp(granted.Spec.ExpireTime),
 	})
 	c.reportFencing(granted)
 	keep = !options.autoRelease
@@ -98,13 +136,13 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 		keep = false
 		// Its caller would take the entries for a lock to release.
 		c.response.Extensions = c.response.Extensions[:entries]
-		c.report(position, refusedLock{Key: options.key})
+		c.report(position, lockEntry{Key: options.key})
 	}
 	return result, err
 }
 
-// reportFencing tells the caller the number of the grant, by which a guarded resource
-// can refuse holders whose lock has ended.
+// reportFencing tells the caller the number of the grant, by which a guarded resource can refuse holders whose lock has
+// ended.
 func (c *call) reportFencing(granted *v1alpha1.Lock) {
 	if c.Trace != nil {
 		c.about = granted.Spec.FullKey()
@@ -115,22 +153,18 @@ func (c *call) reportFencing(granted *v1alpha1.Lock) {
 		return
 	}
 	c.fencing = token
-	c.response.Extensions = append(c.response.Extensions, envelope.ResponseExtension{
-		URN:  wire.FencingURN,
-		Data: envelope.MustEncode(wire.Fencing{Token: token}),
-	})
+	c.reportAs(wire.FencingURN, wire.Fencing{Token: token})
 }
 
-func (c *call) acquireProblem(err error, position int, options lockOptions) error {
+// lockProblem returns what the caller is told about an error. It names the full key in the caller's own spelling.
+func (c *call) lockProblem(err error, position int, options lockOptions) error {
+	fullKey := "lock:" + options.key
+	if options.scope == wire.FunctionScope {
+		fullKey = "lock:" + c.request.Call.Function + ":" + options.key
+	}
 	about := errorContext{
-		kind: lockExtension, key: options.key, pointer: extensionPointer(position) + "/options", block: options.block,
-		held: wire.HeldDetails{Key: options.key, Scope: options.scope, FullKey: c.fullKeyAsSent(options)},
+		kind: lockExtension, key: options.key, pointer: optionsPointer(position), block: options.block,
+		held: wire.HeldDetails{Key: options.key, Scope: options.scope, FullKey: fullKey},
 	}
 	return about.problem(err)
-}
-
-// release ends the lock of a call that is over.
-func (c *call) release(ctx context.Context, key v1alpha1.FullKey, owner string) {
-	// A failure is in the log.
-	_ = c.config.Locks.ReleaseAfter(ctx, c.request.Call.Function, &c.Caller, key, owner)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"time"
@@ -12,13 +13,14 @@ import (
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/forward"
-	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/server"
+	"forrst.dev/lock-operator/lock"
+	"forrst.dev/lock-operator/lock/audit"
 )
 
-// maxUncountedBytes is the largest request whose room is given back before the call is over: an answer
-// repeats some of what was sent, such as the id, so a part of a larger one stays in memory.
+// maxUncountedBytes is the largest request whose room is given back before the call is over: an answer repeats some of what
+// was sent, such as the id, so a part of a larger one stays in memory.
 const maxUncountedBytes = 8 << 10
 
 // call is one call on its way through the door. It implements [server.Protocol].
@@ -30,16 +32,16 @@ type call struct {
 	// size is how many bytes the request has.
 	size     int
 	function *function
+	// faults are what is wrong with extensions and arguments.
+	faults   envelope.Errors
 	response *envelope.Response
 	// decorate is done to the response of a call that could be read, whatever came of it.
 	decorate []func()
 	// markCompleted is called when the function is over. Nil if no extension needs that.
 	markCompleted func()
-	// undo takes back what the function has done, if its caller cannot learn of it. Nil if
-	// there is nothing to take back.
+	// undo takes back what the function has done, if its caller cannot learn of it. Nil if there is nothing to take back.
 	undo func(context.Context)
-	// endingLock is the lock that ends with a routed function. Nil if there is none or it
-	// stays.
+	// endingLock is the lock that ends with a routed function. Nil if there is none or it stays.
 	endingLock *forward.Lock
 	// isUnstarted says that a routed function cannot have begun.
 	isUnstarted bool
@@ -47,8 +49,7 @@ type call struct {
 	fencing int64
 	// fullKey is that of the lock around a routed function. Empty if there is none.
 	fullKey v1alpha1.FullKey
-	// about is the full key of the lock that the call is about, as far as it is known when the arguments
-	// have been let go of.
+	// about is the full key of the lock that the call is about, as far as it is known when the arguments have been let go of.
 	about v1alpha1.FullKey
 	// isForeign says that the errors of the answer are those of a service that a routed function runs in.
 	isForeign bool
@@ -95,9 +96,9 @@ func (c *call) Read() (server.Asked, error) {
 
 // Run implements [server.Protocol]. It does steps 8 to 10 of docs/forrst.md, section 1.6.
 func (c *call) Run(ctx context.Context) error {
-	invoke, problems := c.prepare()
-	if len(problems) > 0 {
-		return problems
+	invoke := c.prepare()
+	if len(c.faults) > 0 {
+		return c.faults
 	}
 	result, err := invoke(ctx)
 	if err != nil {
@@ -129,10 +130,9 @@ func (c *call) wait() time.Duration {
 	if position >= 0 {
 		fields = c.readOptions(position, &ignored)
 	}
-	if block := c.readBlock(&fields); block != nil {
-		return block.Length
-	}
-	return 0
+	var request lock.Request
+	c.readBlock(&fields, &request)
+	return request.Wait
 }
 
 // verb is what the caller has to be allowed to do, or empty if the call touches no lock.
@@ -146,78 +146,50 @@ func (c *call) verb() string {
 	return c.function.verb
 }
 
-// requestedLock returns the one lock that the call is about, or "" if it is about none or several.
-// What is wrong with the request is left to prepare, which reads the same members.
+// requestedLock returns the one lock that the call is about, or "" if it is about none or several. What is wrong with the
+// request is left to prepare, which reads the same members.
 func (c *call) requestedLock() v1alpha1.FullKey {
 	switch position := c.position(envelope.AtomicLock); {
 	case c.function.lock != nil:
 		return c.function.lock(c)
 	case position >= 0:
-		var ignored envelope.Errors
-		fields := c.readOptions(position, &ignored)
-		key, _ := fields.RequiredText("key")
-		if readScope(&fields) == wire.FunctionScope {
-			return v1alpha1.NewFullKey(v1alpha1.ScopeFunction, c.request.Call.Function, key)
-		}
-		return v1alpha1.NewFullKey(v1alpha1.ScopeGlobal, "", key)
+		return c.lockOfOptions(position)
 	}
 	return ""
 }
 
-// namespacePart is the part of the path that names a namespace.
-const namespacePart = "namespace"
-
-// namesOfNamespaces returns those that a request names, usually none.
-func namesOfNamespaces(r *http.Request) []string {
-	names := r.Header.Values(wire.NamespaceHeader)
-	if fromPath := r.PathValue(namespacePart); fromPath != "" {
-		names = append(slices.Clip(names), fromPath)
-	}
-	return names
-}
-
-// prepare checks extensions and arguments and returns the function with everything
-// that its extensions do around it. Nothing has happened yet when it returns.
-func (c *call) prepare() (Invocation, envelope.Errors) {
-	var problems envelope.Errors
-	wrappers := c.prepareExtensions(&problems)
-	invoke, found := c.function.prepare(c)
-	for _, problem := range found {
-		problems.Add(problem)
-	}
-	if c.position(envelope.Cancellation) >= 0 {
-		invoke = c.markingCompleted(invoke)
-	}
-	for _, wrap := range slices.Backward(wrappers) {
-		invoke = wrap(invoke)
-	}
-	if !c.function.keepsBody {
-		c.forgetBody()
-	}
-	return invoke, problems
-}
-
-// markingCompleted calls markCompleted when the function is over.
-func (c *call) markingCompleted(invoke Invocation) Invocation {
-	return func(ctx context.Context) (any, error) {
-		result, err := invoke(ctx)
+// prepare checks extensions and arguments, adds what is wrong to the faults, and returns the function with everything that
+// its extensions do around it. Nothing has happened yet when it returns.
+func (c *call) prepare() Invocation {
+	wrappers := c.prepareExtensions()
+	function := c.function.prepare(c)
+	invoke := func(ctx context.Context) (any, error) {
+		result, err := function(ctx)
 		if c.markCompleted != nil {
 			c.markCompleted()
 		}
 		return result, err
 	}
+	for _, wrap := range slices.Backward(wrappers) {
+		if wrap != nil {
+			invoke = wrap(invoke)
+		}
+	}
+	if !c.function.keepsBody {
+		c.forgetBody()
+	}
+	return invoke
 }
 
-// undoUnanswered takes back what a function has done that returned err but whose caller
-// is told something else.
+// undoUnanswered takes back what a function has done that returned err but whose caller is told something else.
 func (c *call) undoUnanswered(ctx context.Context, err error) {
 	if err == nil && c.undo != nil {
 		c.undo(ctx)
 	}
 }
 
-// forgetBody lets go of the body of the request: it can be large, and the call may
-// wait for long. The room of a large one is kept all the same.
+// forgetBody lets go of the body of the request: it can be large, and the call may wait for long. The room of a large one is
+// kept all the same.
 func (c *call) forgetBody() {
 	c.request.Call.Arguments, c.request.Context = nil, nil
 	for i := range c.request.Extensions {
@@ -228,11 +200,75 @@ func (c *call) forgetBody() {
 	}
 }
 
-// report adds an extension entry to the response. It repeats the URN of the request,
-// of the two dialects the one that the caller understands.
-func (c *call) report(position int, data any) {
-	c.response.Extensions = append(c.response.Extensions, envelope.ResponseExtension{
-		URN:  c.request.Extensions[position].URN,
-		Data: envelope.MustEncode(data),
-	})
+// report adds the entry of an extension to the response. It repeats the URN of the request, of the two dialects the one that
+// the caller understands.
+func (c *call) report(position int, data any) { c.reportAs(c.request.Extensions[position].URN, data) }
+
+func (c *call) reportAs(urn string, data any) {
+	c.response.Extensions = append(c.response.Extensions, envelope.ResponseExtension{URN: urn, Data: envelope.MustEncode(data)})
+}
+
+// Conclude implements [server.Protocol]. Extension entries stay with a failure: they tell what was done before it failed.
+func (c *call) Conclude(err error) server.Conclusion {
+	if err != nil {
+		c.response.Result, c.response.Errors = nil, c.problems(err)
+	}
+	for _, decorate := range c.decorate {
+		decorate()
+	}
+	c.status = c.response.Status()
+	if fault, ok := errors.AsType[*httpError](err); ok {
+		c.status = fault.status
+	}
+	concluded := server.Conclusion{Key: c.refusedLock, FencingToken: c.fencing, Outcome: okOutcome, Status: c.status}
+	if c.function != nil {
+		concluded.Class, concluded.Operation, concluded.Function = c.function.class, c.function.operation(), c.request.Call.Function
+	}
+	if len(c.response.Errors) > 0 {
+		first := &c.response.Errors[0]
+		concluded.Outcome = outcomeOf(first.Code)
+		if !c.isForeign {
+			concluded.Reason, concluded.Message = refusalReasons[first.Code], first.Message
+		}
+	}
+	return concluded
+}
+
+// refusedLock returns the lock that a refused call is about, or "" if it is not known.
+func (c *call) refusedLock() v1alpha1.FullKey {
+	if c.about != "" || c.function == nil {
+		return c.about
+	}
+	return c.requestedLock()
+}
+
+// Outcomes that are not the code of an error.
+const (
+	okOutcome = "OK"
+	// otherOutcome stands for the codes that routed functions make up.
+	otherOutcome = "OTHER"
+)
+
+// outcomeOf returns one of a bounded number of texts.
+func outcomeOf(code envelope.Code) string {
+	switch code {
+	case envelope.ParseError, envelope.InvalidRequest, envelope.InvalidProtocolVersion, envelope.InvalidArguments,
+		envelope.ExtensionNotSupported, envelope.ExtensionNotApplicable:
+		return string(code)
+	default:
+		// Every other standard code has a status of its own.
+		if code.Status() != http.StatusBadRequest {
+			return string(code)
+		}
+	}
+	return otherOutcome
+}
+
+// refusalReasons are the codes that are refusals for the audit.
+var refusalReasons = map[envelope.Code]audit.Reason{
+	envelope.Unauthorized:          audit.Unauthenticated,
+	envelope.Forbidden:             audit.Forbidden,
+	envelope.LockRefused:           audit.Forbidden,
+	envelope.LockOwnershipMismatch: audit.WrongOwner,
+	envelope.RateLimited:           audit.RateLimited,
 }

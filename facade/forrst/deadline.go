@@ -27,29 +27,23 @@ var errDeadline = errors.New("the deadline of the call has passed")
 type callDeadline struct {
 	// specified is the deadline as sent.
 	specified json.RawMessage
-	// length is measured from the receipt of the request. It is zero if the deadline had
-	// passed before.
+	// length is measured from the receipt of the request. It is zero if the deadline had passed before.
 	length time.Duration
 }
 
 // deadline is the extension that bounds the time of a call.
-func (c *call) deadline(position int) (wrapper, envelope.Errors) {
-	var problems envelope.Errors
-	fields := c.readOptions(position, &problems)
+func (c *call) deadline(position int) wrapper {
+	fields := c.readOptions(position, &c.faults)
 	bound := c.readDeadline(&fields, c.request.Extensions[position].Options)
-	if len(problems) > 0 {
-		return nil, problems
-	}
 	return func(invoke Invocation) Invocation {
 		return func(ctx context.Context) (any, error) {
-			defer func() { c.report(position, bound.data(c.elapsed())) }()
+			defer func() { c.reportDeadline(position, bound) }()
 			return c.invokeWithin(ctx, bound, invoke)
 		}
-	}, nil
+	}
 }
 
-// invokeWithin runs the function until the deadline. There is no late success: the
-// caller has stopped waiting for it.
+// invokeWithin runs the function until the deadline. There is no late success: the caller has stopped waiting for it.
 func (c *call) invokeWithin(ctx context.Context, bound *callDeadline, invoke Invocation) (any, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, bound.length-c.elapsed(), errDeadline)
 	defer cancel()
@@ -63,79 +57,63 @@ func (c *call) invokeWithin(ctx context.Context, bound *callDeadline, invoke Inv
 	if !errors.Is(context.Cause(ctx), errDeadline) {
 		return nil, ctx.Err()
 	}
-	problem := envelope.Error{Code: envelope.DeadlineExceeded, Message: "The deadline has passed"}.With(struct {
+	return nil, new(envelope.Error{Code: envelope.DeadlineExceeded, Message: "The deadline has passed"}.With(struct {
 		Deadline json.RawMessage   `json:"deadline"`
 		Elapsed  envelope.Duration `json:"elapsed"`
-	}{bound.specified, envelope.NewMilliseconds(c.elapsed())})
-	return nil, &problem
+	}{bound.specified, envelope.NewMilliseconds(c.elapsed())}))
 }
 
-func (d *callDeadline) data(elapsed time.Duration) deadlineData {
+func (c *call) reportDeadline(position int, bound *callDeadline) {
+	elapsed := c.elapsed()
 	data := deadlineData{
-		Specified:   d.specified,
+		Specified:   bound.specified,
 		Elapsed:     envelope.NewMilliseconds(elapsed),
-		Remaining:   envelope.NewMilliseconds(max(0, d.length-elapsed)),
+		Remaining:   envelope.NewMilliseconds(max(0, bound.length-elapsed)),
 		Utilization: 1,
 	}
-	if elapsed < d.length {
-		data.Utilization = float64(elapsed) / float64(d.length)
+	if elapsed < bound.length {
+		data.Utilization = float64(elapsed) / float64(bound.length)
 	}
-	return data
+	c.report(position, data)
 }
 
-// readDeadline reads any of the four forms of a deadline. If there are several, the
-// first to pass counts.
-//
-// Sent are the options as sent.
+// readDeadline reads any of the four forms of a deadline. If there are several, the first to pass counts. It returns nil if
+// none can be read. Sent are the options as sent, which may themselves be a duration, or a time with a unit of its own.
 func (c *call) readDeadline(fields *envelope.Fields, sent json.RawMessage) *callDeadline {
-	var found []*callDeadline
-	if raw := fields.Raw("deadline"); raw != nil {
-		found = append(found, c.until(fields, "deadline", bytes.Clone(raw)))
-	}
-	if timeout := fields.Duration("timeout", envelope.DurationLimits{}); timeout != nil {
-		found = append(found, &callDeadline{bytes.Clone(fields.Raw("timeout")), timeout.Length})
-	}
-	hasOther := fields.Raw("deadline") != nil || fields.Raw("timeout") != nil
-	if fields.Raw("value") != nil || !hasOther {
-		found = append(found, c.readPlainDeadline(fields, bytes.Clone(sent)))
-	}
 	var first *callDeadline
-	for _, each := range found {
-		if each != nil && (first == nil || each.length < first.length) {
-			first = each
+	add := func(specified json.RawMessage, length time.Duration) {
+		if first == nil || length < first.length {
+			first = &callDeadline{bytes.Clone(specified), length}
 		}
+	}
+	addTime := func(name string, specified json.RawMessage) {
+		text, ok := fields.Text(name)
+		if !ok {
+			return
+		}
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			fields.Fail(name, "must be an RFC 3339 time with a zone, such as 2026-02-03T04:05:06Z")
+			return
+		}
+		// However long ago it was, the difference to now must not overflow.
+		add(specified, max(0, at.Sub(c.Start)))
+	}
+	deadline, timeout := fields.Raw("deadline"), fields.Raw("timeout")
+	if deadline != nil {
+		addTime("deadline", deadline)
+	}
+	if length := fields.Duration("timeout", envelope.DurationLimits{}); length != nil {
+		add(timeout, length.Length)
+	}
+	if fields.Raw("value") == nil && (deadline != nil || timeout != nil) {
+		return first
+	}
+	if string(fields.Raw("unit")) == `"iso8601"` {
+		fields.Require("value")
+		addTime("value", sent)
+	} else if length := fields.AsDuration(envelope.DurationLimits{}); length != nil {
+		add(sent, length.Length)
 	}
 	return first
-}
-
-// readPlainDeadline reads options that are themselves a duration, or a time with a unit
-// of its own. Sent are the options as sent.
-func (c *call) readPlainDeadline(fields *envelope.Fields, sent json.RawMessage) *callDeadline {
-	if string(fields.Raw("unit")) == `"iso8601"` {
-		if fields.Raw("value") == nil {
-			fields.Fail("value", "is required")
-			return nil
-		}
-		return c.until(fields, "value", sent)
-	}
-	length := fields.AsDuration(envelope.DurationLimits{})
-	if length == nil {
-		return nil
-	}
-	return &callDeadline{sent, length.Length}
-}
-
-// until reads a time.
-func (c *call) until(fields *envelope.Fields, name string, specified json.RawMessage) *callDeadline {
-	text, ok := fields.Text(name)
-	if !ok {
-		return nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		fields.Fail(name, "must be an RFC 3339 time with a zone, such as 2026-02-03T04:05:06Z")
-		return nil
-	}
-	// However long ago it was, the difference to now must not overflow.
-	return &callDeadline{specified, max(0, at.Sub(c.Start))}
 }

@@ -22,25 +22,24 @@ func (h *Handler) describedService() describe.Service {
 	}
 }
 
-func (c *call) prepareCapabilities() (Invocation, envelope.Errors) {
+func (c *call) prepareCapabilities() Invocation {
 	return func(context.Context) (any, error) {
 		routed, prefixes := c.routedFunctions()
 		functions := slices.Concat(c.functions.names, routed)
 		return c.describedService().Capabilities(functions, prefixes, supportedURNs()), nil
-	}, nil
+	}
 }
 
 // prepareDescribe answers with an envelope.
-func (c *call) prepareDescribe() (Invocation, envelope.Errors) {
+func (c *call) prepareDescribe() Invocation {
 	return c.prepareDescription(
 		func(document describe.Document) any { return document },
 		func(function describe.Function, asked string) any { return function.Versions(asked) },
 	)
 }
 
-// prepareDiscoveryDescribe answers without an envelope, and so without a place for the
-// entry of the lock extension.
-func (c *call) prepareDiscoveryDescribe() (Invocation, envelope.Errors) {
+// prepareDiscoveryDescribe answers without an envelope, and so without a place for the entry of the lock extension.
+func (c *call) prepareDiscoveryDescribe() Invocation {
 	return c.prepareDescription(
 		func(document describe.Document) any { return unenveloped{document.InCamelCase()} },
 		func(function describe.Function, _ string) any { return unenveloped{function.InCamelCase()} },
@@ -50,36 +49,34 @@ func (c *call) prepareDiscoveryDescribe() (Invocation, envelope.Errors) {
 // prepareDescription answers in the dialect that all and one have.
 func (c *call) prepareDescription(
 	all func(describe.Document) any, one func(function describe.Function, asked string) any,
-) (Invocation, envelope.Errors) {
-	var problems envelope.Errors
-	fields := c.readArguments(&problems)
+) Invocation {
+	before := len(c.faults)
+	fields := c.readArguments(&c.faults)
 	withSchemas := fields.Bool("include_schema", true)
 	name, _ := fields.Text("function")
 	version := fields.Version("version")
-	if len(problems) > 0 {
-		return nil, problems
-	}
-	if name == "" {
-		return func(context.Context) (any, error) {
-			routed, _ := c.routedFunctions()
-			return all(c.describedService().Document(routed, withSchemas)), nil
-		}, nil
-	}
-	if _, isRouted := c.route(name); isRouted {
-		return func(context.Context) (any, error) { return one(describe.Routed(name), name), nil }, nil
-	}
-	found, problem := c.functions.find(name, version, argumentsPointer)
-	if problem != nil {
-		return nil, envelope.Errors{*problem}
+	_, isRouted := c.route(name)
+	var found *function
+	if name != "" && !isRouted && len(c.faults) == before {
+		var problem *envelope.Error
+		if found, problem = c.functions.find(name, version, argumentsPointer); problem != nil {
+			c.faults.Add(*problem)
+		}
 	}
 	return func(context.Context) (any, error) {
+		switch {
+		case name == "":
+			routed, _ := c.routedFunctions()
+			return all(c.describedService().Document(routed, withSchemas)), nil
+		case isRouted:
+			return one(describe.Routed(name), name), nil
+		}
 		return one(c.describedService().Function(found.names[0], withSchemas), name), nil
-	}, nil
+	}
 }
 
-// routedFunctions returns the names of the functions that run in other services, and the
-// prefixes, with an asterisk each, where only those are known. Both are in the order of
-// the routes.
+// routedFunctions returns the names of the functions that run in other services, and the prefixes, with an asterisk each,
+// where only those are known. Both are in the order of the routes.
 func (h *Handler) routedFunctions() (names, prefixes []string) {
 	if h.config.Routing == nil {
 		return nil, nil

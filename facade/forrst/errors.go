@@ -20,38 +20,20 @@ import (
 	"forrst.dev/lock-operator/lock/rules"
 )
 
-// callKind is the kind of call that asks for a lock. It decides what an error of package lock is
-// answered with.
+// callKind is the kind of call that asks for a lock. It decides what an error of package lock is answered with.
 type callKind int
 
 const (
 	// lockExtension is the atomic lock extension.
 	lockExtension callKind = iota
-	// acquireFunction is the acquire function. It tells the holder.
+	// acquireFunction is the acquire function, of one lock or of several. It tells the holder.
 	acquireFunction
 	// lockFunction is one of the functions of docs/forrst.md, section 12.8.
 	lockFunction
-	// extendedFunction is one of the functions of docs/forrst.md, section 12.10, which tell an
-	// expired lock from one that was never held.
+	// extendedFunction is one of the functions of docs/forrst.md, section 12.10, which tell an expired lock from one that was
+	// never held.
 	extendedFunction
-	callKinds
 )
-
-// lockErrors choose the answer to an error of package lock. The first error that matches
-// counts. What a kind of call has no answer to is unexpected, and an internal error.
-var lockErrors = []struct {
-	err     error
-	answers [callKinds]lockAnswer
-}{
-	{lock.ErrExpired, [callKinds]lockAnswer{lockFunction: notFound, extendedFunction: notFoundExpired}},
-	{lock.ErrHeld, [callKinds]lockAnswer{lockExtension: held, acquireFunction: heldByHolder}},
-	{lock.ErrTimeout, [callKinds]lockAnswer{lockExtension: held, acquireFunction: heldByHolder}},
-	{lock.ErrPageExpired, [callKinds]lockAnswer{extendedFunction: pageExpired}},
-	{lock.ErrInvalid, [callKinds]lockAnswer{lockExtension: invalidOptions, acquireFunction: invalidArguments, extendedFunction: invalidArguments}},
-	{lock.ErrNotHeld, [callKinds]lockAnswer{lockFunction: notFound, extendedFunction: notFound}},
-	{lock.ErrOwnerMismatch, [callKinds]lockAnswer{lockFunction: ownedByOther, extendedFunction: ownedByOther}},
-	{lock.ErrRefused, [callKinds]lockAnswer{lockExtension: refused, acquireFunction: refused, lockFunction: refused, extendedFunction: refused}},
-}
 
 // errorContext describes the call that an error of package lock ended.
 type errorContext struct {
@@ -60,86 +42,79 @@ type errorContext struct {
 	key string
 	// pointer leads to the options or arguments.
 	pointer string
-	// held are the details of a lock that is held, but for its holder.
+	// held are the details of a lock that is held, but for its holder. Those who acquire a lock need them.
 	held wire.HeldDetails
 	// block is how long the caller would wait. Nil if not at all.
 	block *waitOption
-	// isReading says that the request is being read. Its fields are then described in the words
-	// of the readers of other members; later, in those of package lock.
-	isReading bool
-	// maxTTL is the longest ttl that is granted. Required if isReading.
-	maxTTL time.Duration
 }
 
-type lockAnswer func(c *errorContext, err error) envelope.Errors
-
-// problem returns what the caller is told, or err itself if it is not an error of package
-// lock that its kind of call has an answer to.
+// problem returns what the caller is told, or err itself if that is no error of package lock which a call of this kind
+// expects: then it is an internal error.
 func (c *errorContext) problem(err error) error {
-	for _, each := range lockErrors {
-		if errors.Is(err, each.err) {
-			if answer := each.answers[c.kind]; answer != nil {
-				return answer(c, err)
-			}
+	isAcquire := c.kind == lockExtension || c.kind == acquireFunction
+	problem := envelope.Error{}
+	switch {
+	case isAcquire && (errors.Is(err, lock.ErrHeld) || errors.Is(err, lock.ErrTimeout)):
+		problem = c.heldProblem(err)
+	case c.kind == extendedFunction && errors.Is(err, lock.ErrPageExpired):
+		problem.Code, problem.Message = envelope.InvalidArguments, "continue is too old: list the locks from the beginning"
+		problem = problem.At(c.pointer + "/continue")
+	case c.kind != lockFunction && errors.Is(err, lock.ErrInvalid):
+		return c.invalid(err)
+	case !isAcquire && errors.Is(err, lock.ErrNotHeld):
+		details := wire.KeyDetails{Key: c.key, Expired: c.kind == extendedFunction && errors.Is(err, lock.ErrExpired)}
+		problem.Code, problem.Message = envelope.LockNotFound, "Lock does not exist"
+		if details.Expired {
+			problem.Message = "Lock has expired"
+		}
+		problem = problem.With(details)
+	case !isAcquire && errors.Is(err, lock.ErrOwnerMismatch):
+		problem.Code, problem.Message = envelope.LockOwnershipMismatch, "Lock is owned by a different process"
+		problem = problem.With(wire.KeyDetails{Key: c.key})
+	case errors.Is(err, lock.ErrRefused):
+		details := wire.RefusedDetails{Key: c.key}
+		if by, ok := errors.AsType[*lock.RefusedError](err); ok {
+			details.Reason = by.Reason
+		}
+		problem.Code, problem.Message = envelope.LockRefused, "The cluster refuses it: "+details.Reason
+		problem = problem.With(details)
+	default:
+		return err
+	}
+	return envelope.Errors{problem}
+}
+
+// heldProblem says that the lock was not to be had: at once or, if the caller gave a time to wait, even if it is zero,
+// within that time.
+func (c *errorContext) heldProblem(err error) envelope.Error {
+	details := c.held
+	if by, ok := errors.AsType[*lock.HeldError](err); ok && c.kind == acquireFunction {
+		details.Expired = by.IsExpired
+		if !by.IsExpired && by.Holder != "" {
+			details.Holder, details.ExpiresAt = by.Holder, envelope.FormatTimestamp(by.ExpireTime)
 		}
 	}
-	return err
-}
-
-// held says that the lock was not to be had: at once or, if the caller gave a time to wait,
-// even if it is zero, within that time.
-func held(c *errorContext, _ error) envelope.Errors {
-	problem, details := envelope.Error{Code: envelope.LockAcquisitionFailed, Message: "Unable to acquire lock"}, c.held
+	problem := envelope.Error{Code: envelope.LockAcquisitionFailed, Message: "Unable to acquire lock"}
 	if c.block != nil {
 		problem.Code = envelope.LockTimeout
 		problem.Message = fmt.Sprintf("Lock acquisition timed out after %s %ss", c.block.Value, c.block.Unit)
 		details.Waited = c.block.sent
 	}
-	return envelope.Errors{problem.With(details)}
+	return problem.With(details)
 }
 
-func heldByHolder(c *errorContext, err error) envelope.Errors {
-	by, ok := errors.AsType[*lock.HeldError](err)
-	switch {
-	case !ok:
-	case by.IsExpired:
-		c.held.Expired = true
-	case by.Holder != "":
-		c.held.Holder, c.held.ExpiresAt = by.Holder, envelope.FormatTimestamp(by.ExpireTime)
+// invalid points at the arguments that break a rule of the Lock type, in the words of package lock.
+func (c *errorContext) invalid(err error) envelope.Errors {
+	invalid, ok := errors.AsType[*lock.InvalidError](err)
+	if !ok || len(invalid.Problems) == 0 || c.kind == lockExtension {
+		return envelope.Errors{envelope.Error{Code: envelope.InvalidArguments, Message: err.Error()}.At(c.pointer)}
 	}
-	return held(c, err)
-}
-
-func notFound(c *errorContext, _ error) envelope.Errors {
-	return envelope.Errors{envelope.Error{Code: envelope.LockNotFound, Message: "Lock does not exist"}.With(wire.KeyDetails{Key: c.key})}
-}
-
-func notFoundExpired(c *errorContext, _ error) envelope.Errors {
-	return envelope.Errors{envelope.Error{Code: envelope.LockNotFound, Message: "Lock has expired"}.
-		With(wire.KeyDetails{Key: c.key, Expired: true})}
-}
-
-func ownedByOther(c *errorContext, _ error) envelope.Errors {
-	return envelope.Errors{envelope.Error{Code: envelope.LockOwnershipMismatch, Message: "Lock is owned by a different process"}.
-		With(wire.KeyDetails{Key: c.key})}
-}
-
-func pageExpired(c *errorContext, _ error) envelope.Errors {
-	return envelope.Errors{envelope.Error{Code: envelope.InvalidArguments, Message: "continue is too old: list the locks from the beginning"}.
-		At(c.pointer + "/continue")}
-}
-
-// refused says why the cluster refuses what the caller may ask for.
-func refused(c *errorContext, err error) envelope.Errors {
-	details := wire.RefusedDetails{Key: c.key}
-	if by, ok := errors.AsType[*lock.RefusedError](err); ok {
-		details.Reason = by.Reason
+	var problems envelope.Errors
+	for _, problem := range invalid.Problems {
+		name := fieldNames.Replace(problem.Field)
+		problems.Add(envelope.Error{Code: envelope.InvalidArguments, Message: name + ": " + problem.ErrorBody()}.At(fieldPointer(c.pointer, name)))
 	}
-	return envelope.Errors{envelope.Error{Code: envelope.LockRefused, Message: "The cluster refuses it: " + details.Reason}.With(details)}
-}
-
-func invalidOptions(c *errorContext, err error) envelope.Errors {
-	return envelope.Errors{envelope.Error{Code: envelope.InvalidArguments, Message: err.Error()}.At(c.pointer)}
+	return problems
 }
 
 // fieldNames spells fields of a Lock in the way of the protocol, where that differs.
@@ -148,33 +123,46 @@ var fieldNames = strings.NewReplacer("spec.", "", "holderRef", "holder_ref", "ap
 // elements spells elements of arrays as members.
 var elements = strings.NewReplacer("[", ".", "]", "")
 
-// invalidArguments points at the options or arguments that break a rule of the Lock type.
-// They have the names of its fields.
-func invalidArguments(c *errorContext, err error) envelope.Errors {
-	invalid, ok := errors.AsType[*lock.InvalidError](err)
-	if !ok || len(invalid.Problems) == 0 {
-		return invalidOptions(c, err)
-	}
-	var problems envelope.Errors
-	for _, problem := range invalid.Problems {
-		problems.Add(c.invalidField(problem))
-	}
-	return problems
+func fieldPointer(parent, name string) string {
+	return envelope.Pointer(parent, strings.Split(elements.Replace(name), ".")...)
 }
 
-func (c *errorContext) invalidField(problem *field.Error) envelope.Error {
+// addInvalid adds the rules that a request breaks, if err is a [*lock.InvalidError], to the problems that were found when
+// it was read. A member that could not be read is not reported again, nor are its own members.
+func (c *call) addInvalid(kind callKind, pointer string, err error) {
+	invalid, ok := errors.AsType[*lock.InvalidError](err)
+	if !ok {
+		return
+	}
+	read := c.faults
+	for _, each := range invalid.Problems {
+		problem := c.invalidField(kind, pointer, each)
+		isReported := func(other envelope.Error) bool {
+			if other.Source == nil {
+				return false
+			}
+			below, ok := strings.CutPrefix(*problem.Source.Pointer, *other.Source.Pointer)
+			return ok && (below == "" || below[0] == '/')
+		}
+		if !slices.ContainsFunc(read, isReported) {
+			c.faults.Add(problem)
+		}
+	}
+}
+
+// invalidField describes the field of a request that is being read in the words of the readers of other members.
+func (c *call) invalidField(kind callKind, pointer string, problem *field.Error) envelope.Error {
 	name := fieldNames.Replace(problem.Field)
 	answer := envelope.Error{Code: envelope.InvalidArguments, Message: name + ": " + problem.ErrorBody()}
 	switch {
-	case !c.isReading:
 	case name == "ttl":
-		return envelope.Exceeds(c.maxTTL, c.pointer, "ttl")
+		return envelope.Exceeds(c.config.Locks.MaxTTL(), pointer, "ttl")
 	case name == "release_delay" && problem.Type == field.ErrorTypeInvalid:
-		return envelope.Exceeds(v1alpha1.MaxReleaseDelay, c.pointer, "release_delay")
-	case name == "function" && c.kind == lockExtension:
+		return envelope.Exceeds(v1alpha1.MaxReleaseDelay, pointer, "release_delay")
+	case name == "function" && kind == lockExtension:
 		// The function is that of the call.
 		answer.Message = `scope must be "global": the name of the function ` + problem.Detail
-		return answer.At(c.pointer + "/scope")
+		return answer.At(pointer + "/scope")
 	case name == "function" && problem.Type == field.ErrorTypeRequired:
 		answer.Message = `function is required when scope is "function"`
 	case name == "function" && problem.Type == field.ErrorTypeForbidden:
@@ -184,23 +172,7 @@ func (c *errorContext) invalidField(problem *field.Error) envelope.Error {
 	case name == "key", name == "owner", name == "function", name == "reason":
 		answer.Message = name + " " + problem.Detail
 	}
-	return answer.At(envelope.Pointer(c.pointer, strings.Split(elements.Replace(name), ".")...))
-}
-
-// addInvalid adds the rules that a request breaks to the problems that were found when it was
-// read. A member that could not be read is not reported again, nor are its own members.
-func (h *Handler) addInvalid(problems *envelope.Errors, err error, about errorContext) {
-	about.isReading, about.maxTTL = true, h.config.Locks.MaxTTL()
-	read := *problems
-	for _, problem := range invalidArguments(&about, err) {
-		isReported := func(other envelope.Error) bool {
-			below, ok := strings.CutPrefix(*problem.Source.Pointer, *other.Source.Pointer)
-			return ok && (below == "" || below[0] == '/')
-		}
-		if !slices.ContainsFunc(read, isReported) {
-			problems.Add(problem)
-		}
-	}
+	return answer.At(fieldPointer(pointer, name))
 }
 
 // Errors that do not tell their cause, which goes to the log.
@@ -212,22 +184,15 @@ var (
 	deadlineExceeded = envelope.Error{Code: envelope.DeadlineExceeded, Message: "The call took too long"}
 )
 
-// refusal answers an error of package limits. Nothing has happened then, as RATE_LIMITED says by itself.
-func refusal(err *limits.Error) envelope.Error {
-	if err.IsCaller {
-		return envelope.Error{Code: envelope.RateLimited, Message: err.Reason}.With(wire.UnavailableDetails{RetryAfter: envelope.NewDuration(err.Wait())})
-	}
-	return unavailable(err.Reason, err.Wait(), true)
-}
-
-func unavailable(message string, retryAfter time.Duration, isNothingDone bool) envelope.Error {
-	return envelope.Error{Code: envelope.Unavailable, Message: message}.
-		With(wire.UnavailableDetails{RetryAfter: envelope.NewDuration(retryAfter), NothingDone: isNothingDone})
+// unavailable answers what may be tried again later. Nothing has happened if the call was refused for a limit.
+func unavailable(message string, retryAfter time.Duration, isNothingDone bool) envelope.Errors {
+	return envelope.Errors{envelope.Error{Code: envelope.Unavailable, Message: message}.
+		With(wire.UnavailableDetails{RetryAfter: envelope.NewDuration(retryAfter), NothingDone: isNothingDone})}
 }
 
 // unavailableLocks answers an error that matches [lock.ErrUnavailable].
 func unavailableLocks(err error) envelope.Errors {
-	return envelope.Errors{unavailable("The lock service is temporarily unavailable", limits.DefaultRetryAfter, errors.Is(err, lock.ErrNothingDone))}
+	return unavailable("The lock service is temporarily unavailable", limits.DefaultRetryAfter, errors.Is(err, lock.ErrNothingDone))
 }
 
 // missingRight are the details of FORBIDDEN, in the terms of a Role.
@@ -237,9 +202,9 @@ type missingRight struct {
 	Namespace string `json:"namespace"`
 }
 
-// problems turns the error that ended a call into what its caller is told. Function is the
-// name as sent, or empty.
-func (h *Handler) problems(ctx context.Context, err error, function string) envelope.Errors {
+// problems turns the error that ended the call into what its caller is told.
+func (c *call) problems(err error) envelope.Errors {
+	ctx, function := c.Request.Context(), c.request.Call.Function
 	if several, ok := errors.AsType[envelope.Errors](err); ok && len(several) > 0 {
 		return several
 	}
@@ -247,7 +212,11 @@ func (h *Handler) problems(ctx context.Context, err error, function string) enve
 		return envelope.Errors{*one}
 	}
 	if refused, ok := errors.AsType[*limits.Error](err); ok {
-		return envelope.Errors{refusal(refused)}
+		problems := unavailable(refused.Reason, refused.Wait(), !refused.IsCaller) // RATE_LIMITED says by itself that nothing is done.
+		if refused.IsCaller {
+			problems[0].Code = envelope.RateLimited
+		}
+		return problems
 	}
 	if fault, ok := errors.AsType[*httpError](err); ok {
 		return envelope.Errors{{Code: envelope.InvalidRequest, Message: fault.message}}
@@ -278,10 +247,10 @@ func (h *Handler) problems(ctx context.Context, err error, function string) enve
 	case ctx.Err() != nil:
 		return envelope.Errors{deadlineExceeded}
 	case errors.Is(err, lock.ErrUnavailable):
-		h.config.Logger.Error(err, "Locks are unavailable", "function", function)
+		c.config.Logger.Error(err, "Locks are unavailable", "function", function)
 		return unavailableLocks(err)
 	}
-	h.config.Logger.Error(err, "Call failed unexpectedly", "function", function)
+	c.config.Logger.Error(err, "Call failed unexpectedly", "function", function)
 	return envelope.Errors{internalError}
 }
 

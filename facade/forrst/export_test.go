@@ -18,8 +18,15 @@ func (h *Handler) Add(functions ...Function) {
 	for _, added := range functions {
 		h.functions.add(&function{
 			names:    []string{added.Name},
+			class:    routedClass,
 			isRouted: added.IsRouted,
-			prepare:  func(c *call) (Invocation, envelope.Errors) { return added.Prepare(&c.request) },
+			prepare: func(c *call) Invocation {
+				invoke, problems := added.Prepare(&c.request)
+				for _, problem := range problems {
+					c.faults.Add(problem)
+				}
+				return invoke
+			},
 		})
 	}
 }

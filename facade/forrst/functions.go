@@ -3,6 +3,7 @@ package forrst
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/access"
@@ -11,63 +12,75 @@ import (
 	"forrst.dev/lock-operator/facade/limits"
 )
 
-// function is a function that callers can name. Those that are served here have the
-// version [wire.FunctionVersion].
+// Classes that metrics count functions by: callers choose the names of functions, but not how many series there are.
+const (
+	lockClass     = "lock"
+	extendedClass = "vendor"
+	systemClass   = "system"
+	routedClass   = "routed"
+)
+
+// function is a function that callers can name. Those that are served here have the version [wire.FunctionVersion].
 type function struct {
-	// names are all spellings of the function, the preferred one first. It is described by
-	// that (package describe).
+	// names are all spellings of the function, the preferred one first. It is described by that (package describe).
 	names []string
+	// class is what metrics count the function as.
+	class string
 	// excluded names the extensions that must not be used with the function.
 	excluded []string
-	// isRouted says that the function runs in another service, which handles the extensions
-	// that the façade does not: they are not refused, even if they change what the call does.
+	// isRouted says that the function runs in another service, which handles the extensions that the façade does not: they are
+	// not refused, even if they change what the call does.
 	isRouted bool
-	// keepsBody says that the room of the body is kept until the answer is sent: the function needs the
-	// body, or takes room for its answer.
+	// keepsBody says that the room of the body is kept until the answer is sent: the function needs the body, or takes room
+	// for its answer.
 	keepsBody bool
-	// needsLock says that each call must have a lock around it, also one that asks what the function
-	// would do: the service may not know that extension.
+	// needsLock says that each call must have a lock around it, also one that asks what the function would do: the service may
+	// not know that extension.
 	needsLock bool
-	// prepare checks the arguments of a call and returns what remains to be done. It reports
-	// every problem that it finds; then nothing is done. It has no effect, since it runs
-	// before any lock is taken.
-	prepare func(c *call) (Invocation, envelope.Errors)
+	// prepare checks the arguments of a call and returns what remains to be done. It adds every problem that it finds to the
+	// faults of the call; if there are any, nothing is done. It has no effect, since it runs before any lock is taken.
+	prepare func(c *call) Invocation
 	// verb is what callers must be allowed to do with locks, or empty if nothing.
 	verb string
 	// verbOfAll is the verb for a call that names no lock, where the lock may be left out. Empty elsewhere.
 	verbOfAll string
-	// lock returns the one lock that a call is about, see [call.requestedLock]. Nil if the function
-	// is about none or several.
+	// lock returns the one lock that a call is about, see [call.requestedLock]. Nil if the function is about none or several.
 	lock func(c *call) v1alpha1.FullKey
 	// cost is what the function costs the API server, but for the lock that a call acquires.
 	cost limits.Cost
-	// class is what metrics count the function as. Empty means routedClass.
-	class string
 }
 
-// Invocation runs a function whose arguments are in order. Its result is encoded as
-// JSON. An error that is an [envelope.Errors] or [*envelope.Error] is answered as it is,
-// lock.ErrUnavailable as unavailability, the end of ctx as such, and any other as an
-// internal error that only the log tells about. ctx ends when the caller goes away.
+// operation is what the audit calls the function: the last part of its name, as served here. Functions of other services are
+// calls.
+func (f *function) operation() string {
+	if f.isRouted {
+		return "call"
+	}
+	return f.names[0][strings.LastIndexByte(f.names[0], ':')+1:]
+}
+
+// Invocation runs a function whose arguments are in order. Its result is encoded as JSON. An error that is an
+// [envelope.Errors] or [*envelope.Error] is answered as it is, lock.ErrUnavailable as unavailability, the end of ctx as such,
+// and any other as an internal error that only the log tells about. ctx ends when the caller goes away.
 type Invocation func(ctx context.Context) (any, error)
 
-// servedFunctions are the functions of docs/forrst.md, sections 9, 10.4, 12.8 and 12.10,
-// in the order in which capabilities lists them. Those about locks and in the discovery
-// dialect refuse the lock extension: a lock around the release of a lock is of no use.
+// servedFunctions are the functions of docs/forrst.md, sections 9, 10.4, 12.8 and 12.10, in the order in which capabilities
+// lists them. Those about locks and in the discovery dialect refuse the lock extension: a lock around the release of a lock
+// is of no use.
 func servedFunctions() []*function {
 	noLock := []string{envelope.AtomicLock}
 	return []*function{
-		{names: lockNames("release", "release"), class: lockClass, excluded: noLock, verb: access.VerbCreate, cost: limits.Upkeep, lock: (*call).heldLock, prepare: (*call).prepareRelease},
-		{names: lockNames("force-release", "forceRelease"), class: lockClass, excluded: noLock, verb: access.VerbForceRelease, cost: limits.Work, lock: (*call).heldLock, prepare: (*call).prepareForceRelease},
-		{names: lockNames("status", "status"), class: lockClass, excluded: noLock, verb: access.VerbGet, cost: limits.Work, lock: (*call).heldLock, prepare: (*call).prepareStatus},
+		{names: lockNames("release", "release"), class: lockClass, excluded: noLock, verb: access.VerbCreate, cost: limits.Upkeep, lock: (*call).namedLock, prepare: (*call).prepareRelease},
+		{names: lockNames("force-release", "forceRelease"), class: lockClass, excluded: noLock, verb: access.VerbForceRelease, cost: limits.Work, lock: (*call).namedLock, prepare: (*call).prepareForceRelease},
+		{names: lockNames("status", "status"), class: lockClass, excluded: noLock, verb: access.VerbGet, cost: limits.Work, lock: (*call).namedLock, prepare: (*call).prepareStatus},
 
 		{names: []string{wire.Acquire}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, lock: (*call).acquiredLock, prepare: (*call).prepareAcquire},
 		{names: []string{wire.AcquireAll}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, lock: (*call).firstAcquiredLock, prepare: (*call).prepareAcquireAll},
-		{names: []string{wire.Renew}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, cost: limits.Upkeep, lock: (*call).heldLock, prepare: (*call).prepareRenew},
-		{names: []string{wire.Release}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, cost: limits.Upkeep, lock: (*call).heldLock, prepare: (*call).prepareExtendedRelease},
-		{names: []string{wire.Status}, class: extendedClass, excluded: noLock, verb: access.VerbGet, cost: limits.Work, lock: (*call).heldLock, prepare: (*call).prepareExtendedStatus},
+		{names: []string{wire.Renew}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, cost: limits.Upkeep, lock: (*call).namedLock, prepare: (*call).prepareRenew},
+		{names: []string{wire.Release}, class: extendedClass, excluded: noLock, verb: access.VerbCreate, cost: limits.Upkeep, lock: (*call).namedLock, prepare: (*call).prepareExtendedRelease},
+		{names: []string{wire.Status}, class: extendedClass, excluded: noLock, verb: access.VerbGet, cost: limits.Work, lock: (*call).namedLock, prepare: (*call).prepareExtendedStatus},
 		{names: []string{wire.List}, class: extendedClass, excluded: noLock, verb: access.VerbList, cost: limits.Work, keepsBody: true, prepare: (*call).prepareList},
-		{names: []string{wire.ListWaiters}, class: extendedClass, excluded: noLock, verb: access.VerbGet, verbOfAll: access.VerbList, cost: limits.Work, lock: (*call).lockOfWaiters, keepsBody: true, prepare: (*call).prepareWaiters},
+		{names: []string{wire.ListWaiters}, class: extendedClass, excluded: noLock, verb: access.VerbGet, verbOfAll: access.VerbList, cost: limits.Work, lock: (*call).namedLock, keepsBody: true, prepare: (*call).prepareWaiters},
 
 		{names: systemNames("diagnostics", "ping"), class: systemClass, prepare: (*call).preparePing},
 		{names: systemNames("diagnostics", "health"), class: systemClass, prepare: (*call).prepareHealth},
@@ -96,35 +109,27 @@ type registry struct {
 }
 
 func (r *registry) add(added *function) {
-	if r.byName == nil {
-		r.byName = map[string]*function{}
-	}
 	for _, name := range added.names {
 		r.byName[name] = added
 		r.names = append(r.names, name)
 	}
 }
 
-// find returns the function in the version that is asked for, or in its only one if
-// version is empty. pointer is where both are in the request. An unknown function is
-// reported before an unknown version.
+// find returns the function in the version that is asked for, or in its only one if version is empty. Pointer is where both
+// are in the request. An unknown function is reported before an unknown version.
 func (r *registry) find(name, version, pointer string) (*function, *envelope.Error) {
 	found := r.byName[name]
 	if found == nil {
-		problem := envelope.Error{Code: envelope.FunctionNotFound, Message: "Function not found"}.
-			At(pointer + "/function").With(map[string]string{"function": name})
-		return nil, &problem
+		return nil, new(envelope.Error{Code: envelope.FunctionNotFound, Message: "Function not found"}.
+			At(pointer + "/function").With(map[string]string{"function": name}))
 	}
 	if full, _ := envelope.FunctionVersion(version); version != "" && full != wire.FunctionVersion {
-		problem := envelope.Error{
-			Code:    envelope.VersionNotFound,
-			Message: fmt.Sprintf("Version %s not found for function %s", version, name),
-		}.At(pointer + "/version").With(struct {
+		message := fmt.Sprintf("Version %s not found for function %s", version, name)
+		return nil, new(envelope.Error{Code: envelope.VersionNotFound, Message: message}.At(pointer + "/version").With(struct {
 			Function  string   `json:"function"`
 			Requested string   `json:"requested_version"`
 			Available []string `json:"available_versions"`
-		}{name, version, []string{wire.FunctionVersion}})
-		return nil, &problem
+		}{name, version, []string{wire.FunctionVersion}}))
 	}
 	return found, nil
 }
@@ -132,7 +137,8 @@ func (r *registry) find(name, version, pointer string) (*function, *envelope.Err
 // argumentsPointer is where problems with arguments are.
 const argumentsPointer = "/call/arguments"
 
-func (c *call) readArguments(problems *envelope.Errors) envelope.Fields {
-	fields, _ := envelope.ReadObject(c.request.Call.Arguments, argumentsPointer, problems)
+// readArguments prepares to read the arguments of the call.
+func (c *call) readArguments(faults *envelope.Errors) envelope.Fields {
+	fields, _ := envelope.ReadObject(c.request.Call.Arguments, argumentsPointer, faults)
 	return fields
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,10 +14,20 @@ import (
 	"forrst.dev/lock-operator/facade/server"
 )
 
-const (
-	// MaxRequestBytes is the largest body that is read (docs/forrst.md, section 4.1).
-	MaxRequestBytes = 1 << 20
-)
+// MaxRequestBytes is the largest body that is read (docs/forrst.md, section 4.1).
+const MaxRequestBytes = 1 << 20
+
+// namespacePart is the part of the path that names a namespace.
+const namespacePart = "namespace"
+
+// namesOfNamespaces returns those that a request names, usually none.
+func namesOfNamespaces(r *http.Request) []string {
+	names := r.Header.Values(wire.NamespaceHeader)
+	if fromPath := r.PathValue(namespacePart); fromPath != "" {
+		names = append(slices.Clip(names), fromPath)
+	}
+	return names
+}
 
 // jsonType is the Content-Type of every answer. It must not be changed.
 var jsonType = []string{"application/json"}
@@ -44,30 +55,6 @@ func (h *Handler) serveCrossOrigin(w http.ResponseWriter, r *http.Request) {
 	c.Send()
 }
 
-// Conclude implements [server.Protocol]. Extension entries stay with a failure: they tell what was done before it failed.
-func (c *call) Conclude(err error) server.Conclusion {
-	if err != nil {
-		c.response.Result, c.response.Errors = nil, c.problems(c.Request.Context(), err, c.request.Call.Function)
-	}
-	for _, decorate := range c.decorate {
-		decorate()
-	}
-	c.status = c.response.Status()
-	if fault, ok := errors.AsType[*httpError](err); ok {
-		c.status = fault.status
-	}
-	concluded := server.Conclusion{
-		Class: c.class(), Operation: c.operation(), Key: c.refusedLock, FencingToken: c.fencing, Outcome: outcomeOf(c.response), Status: c.status,
-	}
-	if c.function != nil {
-		concluded.Function = c.request.Call.Function
-	}
-	if len(c.response.Errors) > 0 && !c.isForeign {
-		concluded.Reason, concluded.Message = refusalReasons[c.response.Errors[0].Code], c.response.Errors[0].Message
-	}
-	return concluded
-}
-
 // receive checks method, media type and size in this order and reads the body.
 func receive(r *http.Request, counted *limits.Body) ([]byte, error) {
 	switch {
@@ -93,8 +80,7 @@ func receive(r *http.Request, counted *limits.Body) ([]byte, error) {
 	return body, nil
 }
 
-// isJSON accepts any parameters, also malformed ones, and no header at all
-// (docs/forrst.md, section 4.1).
+// isJSON accepts any parameters, also malformed ones, and no header at all (docs/forrst.md, section 4.1).
 func isJSON(contentType string) bool {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	return contentType == "" || strings.EqualFold(strings.TrimSpace(mediaType), "application/json")

@@ -25,8 +25,7 @@ func retry(strategy string, after time.Duration, maxAttempts int) retryAdvice {
 	return advice
 }
 
-// retryAdvices are what to do about errors that may not come again. About others there
-// is nothing to be done.
+// retryAdvices are what to do about errors that may not come again. About others there is nothing to be done.
 var retryAdvices = map[envelope.Code]retryAdvice{
 	envelope.RateLimited:           retry("fixed", time.Minute, 3),
 	envelope.Unavailable:           retry("exponential", time.Second, 5),
@@ -41,73 +40,56 @@ var retryAdvices = map[envelope.Code]retryAdvice{
 	envelope.LockTimeout:           retry("exponential", time.Second, 3),
 }
 
-// addRetryAdvice makes a failure tell whether to try again, if the caller wants to know. A
-// function that was routed may have told already.
+// addRetryAdvice makes a failure tell whether to try again, if the caller wants to know. It goes by the code of the first
+// error, and by the time that its details may name. A function that was routed may have told already.
 func (c *call) addRetryAdvice() {
 	position := c.position(envelope.Retry)
 	if position < 0 {
 		return
 	}
+	isRetry := func(entry envelope.ResponseExtension) bool {
+		return envelope.ExtensionName(entry.URN) == envelope.Retry
+	}
 	c.decorate = append(c.decorate, func() {
-		if len(c.response.Errors) > 0 && !slices.ContainsFunc(c.response.Extensions, isRetry) {
-			c.report(position, adviceOn(&c.response.Errors[0]))
+		if len(c.response.Errors) == 0 || slices.ContainsFunc(c.response.Extensions, isRetry) {
+			return
 		}
+		first := &c.response.Errors[0]
+		advice := retryAdvices[first.Code]
+		if after := retryAfterFromDetails(first); after != nil && advice.Allowed {
+			advice.After = after
+		}
+		c.report(position, advice)
 	})
 }
 
-func isRetry(entry envelope.ResponseExtension) bool {
-	return envelope.ExtensionName(entry.URN) == envelope.Retry
-}
-
-// adviceOn goes by the code of a problem, and by the time that its details may name.
-func adviceOn(problem *envelope.Error) retryAdvice {
-	advice := retryAdvices[problem.Code]
-	if after := retryAfterFromDetails(problem); after != nil && advice.Allowed {
-		advice.After = after
-	}
-	return advice
-}
-
-// maxRetryAfter is the longest that callers are told to wait; a service that asks for more
-// has most likely erred.
+// maxRetryAfter is the longest that callers are told to wait; a service that asks for more has most likely erred.
 const maxRetryAfter = 24 * time.Hour
 
-// retryAfterOf returns the whole seconds after which to try again (docs/forrst.md,
-// section 4.3), or "" if the errors name no time and do not pass by themselves. Functions
-// that run elsewhere name times of their own.
+// retryAfterOf returns the whole seconds after which to try again (docs/forrst.md, section 4.3), or "" if the errors name no
+// time and do not pass by themselves. Functions that run elsewhere name times of their own.
 func retryAfterOf(problems envelope.Errors) string {
 	for i := range problems {
-		if after := retryTime(&problems[i]); after != nil {
+		after := retryAfterFromDetails(&problems[i])
+		if status := problems[i].Code.Status(); after == nil && (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable) {
+			after = retryAdvices[problems[i].Code].After
+		}
+		if after != nil {
 			return strconv.FormatInt(int64((after.Length+time.Second-1)/time.Second), 10)
 		}
 	}
 	return ""
 }
 
-func retryTime(problem *envelope.Error) *envelope.Duration {
-	if after := retryAfterFromDetails(problem); after != nil {
-		return after
-	}
-	switch problem.Code.Status() {
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		return retryAdvices[problem.Code].After
-	}
-	return nil
-}
-
-// retryAfterFromDetails returns the time in the details of a problem: a duration or, as some
-// services copy it from the header, a number of seconds. It is nil if they name no time, or one
-// that is too long.
+// retryAfterFromDetails returns the time in the details of a problem: a duration or, as some services copy it from the
+// header, a number of seconds. It is nil if they name no time, or one that is too long.
 func retryAfterFromDetails(problem *envelope.Error) *envelope.Duration {
 	var ignored envelope.Errors
 	details, _ := envelope.ReadObject(problem.Details, "", &ignored)
 	limits := envelope.DurationLimits{Max: maxRetryAfter}
-	if after := details.Duration("retry_after", limits); after != nil {
-		return after
-	}
 	raw := details.Raw("retry_after")
-	if raw == nil {
-		return nil
+	if after := details.Duration("retry_after", limits); after != nil || raw == nil {
+		return after
 	}
 	seconds, _ := envelope.ReadObject(envelope.WithMember(nil, "value", raw), "", &ignored)
 	return seconds.AsDuration(limits)

@@ -27,8 +27,8 @@ type Routing struct {
 	Client *forward.Client
 }
 
-// Routes finds the service that a function runs in. It is safe for concurrent use.
-// [*routes.File] and [*routes.Table] implement it.
+// Routes finds the service that a function runs in. It is safe for concurrent use. [*routes.File] and [*routes.Table]
+// implement it.
 type Routes interface {
 	// Find returns the route of a function. It reports false if the function has none.
 	Find(function string) (routes.Route, bool)
@@ -36,8 +36,7 @@ type Routes interface {
 	Routes() []routes.Route
 }
 
-// Components implements [ComponentSource]. They are the services that functions are routed
-// to.
+// Components implements [ComponentSource]. They are the services that functions are routed to.
 func (r *Routing) Components() []Component {
 	var components []Component
 	for _, service := range r.Client.Services(r.Routes.Routes()) {
@@ -81,11 +80,13 @@ func (c *call) resolve() (*function, error) {
 	route, ok := c.route(c.request.Call.Function)
 	if ok {
 		return &function{
+			class:     routedClass,
 			isRouted:  true,
 			keepsBody: true,
 			needsLock: route.NeedsLock,
-			prepare: func(c *call) (Invocation, envelope.Errors) {
-				return func(ctx context.Context) (any, error) { return c.forward(ctx, route) }, c.routeProblems(&route)
+			prepare: func(c *call) Invocation {
+				c.checkDemands(&route)
+				return func(ctx context.Context) (any, error) { return c.forward(ctx, route) }
 			},
 		}, nil
 	}
@@ -96,21 +97,18 @@ func (c *call) resolve() (*function, error) {
 	return found, nil
 }
 
-// routeProblems says what the route of the function demands of the call and the call does not have.
-func (c *call) routeProblems(route *routes.Route) envelope.Errors {
-	if !route.ServesNamespace(c.Caller.Namespace) {
-		return envelope.Errors{{Code: envelope.Forbidden, Message: fmt.Sprintf("The function is not served to the namespace %q", c.Caller.Namespace)}}
-	}
-	position := c.position(envelope.AtomicLock)
-	switch key := c.requestedLock(); {
+// checkDemands adds what the route of the function demands of the call and the call does not have.
+func (c *call) checkDemands(route *routes.Route) {
+	position, key := c.position(envelope.AtomicLock), c.requestedLock()
+	switch {
+	case !route.ServesNamespace(c.Caller.Namespace):
+		c.faults.Add(envelope.Error{Code: envelope.Forbidden, Message: fmt.Sprintf("The function is not served to the namespace %q", c.Caller.Namespace)})
 	case position < 0 && route.NeedsLock:
-		return envelope.Errors{{Code: envelope.InvalidRequest, Message: "The function runs inside a lock only: send the atomic lock extension"}}
-	case position < 0, key.Bare() == "", route.AllowsKey(key):
-		return nil
-	default:
-		problem := envelope.Error{Code: envelope.InvalidArguments, Message: fmt.Sprintf(
-			"key: the full key %q is none of those that the function runs inside: %s", key, strings.Join(route.FullKeys, ", "))}
-		return envelope.Errors{problem.At(extensionPointer(position) + "/options/key")}
+		c.faults.Add(envelope.Error{Code: envelope.InvalidRequest, Message: "The function runs inside a lock only: send the atomic lock extension"})
+	case position >= 0 && key.Bare() != "" && !route.AllowsKey(key):
+		c.faults.Add(envelope.Error{Code: envelope.InvalidArguments, Message: fmt.Sprintf(
+			"key: the full key %q is none of those that the function runs inside: %s", key, strings.Join(route.FullKeys, ", "))}.
+			At(optionsPointer(position) + "/key"))
 	}
 }
 
@@ -145,8 +143,8 @@ func (c *call) routedLock(granted *v1alpha1.Lock, ttl time.Duration) *forward.Lo
 		Granted: granted,
 		TTL:     ttl,
 		Renew: func(ctx context.Context, ttl time.Duration) (*v1alpha1.Lock, error) {
-			// Many functions inside locks with short ttls would cost more than their caller may ask for. A
-			// renewal for the rest of the function is the last one.
+			// Many functions inside locks with short ttls would cost more than their caller may ask for. A renewal for the rest
+			// of the function is the last one.
 			if ttl == 0 {
 				if err := caller.Permit.Spend(ctx, limits.Upkeep); err != nil {
 					return nil, err
@@ -162,9 +160,9 @@ func (c *call) routedLock(granted *v1alpha1.Lock, ttl time.Duration) *forward.Lo
 	}
 }
 
-// endRoutedLock ends the lock of a routed function, or leaves it to the background while the
-// function may still be running. The background then keeps the permit of the call and the room of its
-// body: callers who go away must not have more running, nor more in memory, than those who stay.
+// endRoutedLock ends the lock of a routed function, or leaves it to the background while the function may still be running.
+// The background then keeps the permit of the call and the room of its body: callers who go away must not have more running,
+// nor more in memory, than those who stay.
 func (c *call) endRoutedLock(ctx context.Context, sentKey string) {
 	permit, body := c.Caller.Permit, c.Body
 	permit.Hold()
@@ -180,9 +178,6 @@ func (c *call) endRoutedLock(ctx context.Context, sentKey string) {
 		body.Forget()
 	})
 	if lost != "" {
-		c.response.Extensions = append(c.response.Extensions, envelope.ResponseExtension{
-			URN:  wire.LostURN,
-			Data: envelope.MustEncode(wire.Lost{Key: sentKey, Reason: lost}),
-		})
+		c.reportAs(wire.LostURN, wire.Lost{Key: sentKey, Reason: lost})
 	}
 }

@@ -2,7 +2,6 @@ package forrst
 
 import (
 	"bytes"
-	"context"
 	"time"
 
 	"forrst.dev/lock-operator/facade/forrst/envelope"
@@ -17,15 +16,24 @@ type tracingData struct {
 	Duration envelope.Duration `json:"duration"`
 }
 
-// beginTrace finds out to which trace the call belongs. Faults in tracing never fail a
-// call: what is missing or wrong is made up.
+// beginTrace finds out to which trace the call belongs. Faults in tracing never fail a call: what is missing or wrong is made
+// up.
 func (c *call) beginTrace() {
 	trace := forward.TraceOfHeaders(c.Request.Header)
 	if position := c.position(envelope.Tracing); position >= 0 {
 		trace = c.traceOfOptions(position, trace)
-		c.decorate = append(c.decorate, func() { c.reportTrace(position, trace) })
+		c.decorate = append(c.decorate, func() {
+			c.report(position, tracingData{trace.ID, trace.Span, envelope.NewMilliseconds(c.elapsed())})
+		})
 	}
-	ctx := c.beginSpan(c.Request.Context(), trace)
+	ctx := c.Request.Context()
+	switch {
+	case c.Trace == nil:
+	case trace == nil:
+		ctx = c.Trace.Begin(ctx, tracing.ParentOfHeaders(ctx, c.Request.Header))
+	default:
+		ctx = c.Trace.Begin(ctx, tracing.NewParent(trace.ID, trace.Parent, trace.Flags, trace.State))
+	}
 	traceID, span, flags, isSent := c.Trace.IDs()
 	switch {
 	case isSent && trace == nil:
@@ -44,22 +52,9 @@ func (c *call) beginTrace() {
 	}
 }
 
-// beginSpan begins the span of the call that is sent, within the trace, which may be nil.
-func (c *call) beginSpan(ctx context.Context, trace *forward.Trace) context.Context {
-	switch {
-	case c.Trace == nil:
-		return ctx
-	case trace == nil:
-		return c.Trace.Begin(ctx, tracing.ParentOfHeaders(ctx, c.Request.Header))
-	}
-	return c.Trace.Begin(ctx, tracing.NewParent(trace.ID, trace.Parent, trace.Flags, trace.State))
-}
-
-// traceOfOptions completes the trace of the headers, which may be nil, by the options,
-// which count for more.
+// traceOfOptions completes the trace of the headers, which may be nil, by the options, which count for more.
 func (c *call) traceOfOptions(position int, header *forward.Trace) *forward.Trace {
-	var ignored envelope.Errors
-	fields := c.readOptions(position, &ignored)
+	fields := c.readOptions(position, new(envelope.Errors))
 	trace := header
 	if id, ok := fields.Text("trace_id"); trace == nil || ok && id != trace.ID {
 		// The headers, if any, are about another trace.
@@ -73,14 +68,5 @@ func (c *call) traceOfOptions(position int, header *forward.Trace) *forward.Trac
 	return trace
 }
 
-func (c *call) reportTrace(position int, trace *forward.Trace) {
-	c.report(position, tracingData{
-		TraceID:  trace.ID,
-		SpanID:   trace.Span,
-		Duration: envelope.NewMilliseconds(c.elapsed()),
-	})
-}
-
-// elapsed is how long the call has been here. The clock may have been corrected
-// meanwhile.
+// elapsed is how long the call has been here. The clock may have been corrected meanwhile.
 func (c *call) elapsed() time.Duration { return max(0, c.config.Clock.Since(c.Start)) }

@@ -42,8 +42,8 @@ func TestASuccessThatTheCallerDoesNotLearnOfIsUndone(t *testing.T) {
 		ended <- err
 	}()
 	<-begun
-	if err := cancelled.cancellations.cancel(cancellationKey{access.Anonymous, "t"}); err != nil {
-		t.Error(err)
+	if _, isCancelled := cancelled.cancellations.cancel(cancellationKey{access.Anonymous, "t"}); !isCancelled {
+		t.Error("not cancelled")
 	}
 	if err := <-ended; err == nil || undone != 2 {
 		t.Errorf("after the cancellation: %v, undone %d times", err, undone)
@@ -54,16 +54,16 @@ func TestFewCancelledTokensAreRemembered(t *testing.T) {
 	c := newCancellations(clock.RealClock{})
 	for i := range 3 * maxCancelled {
 		key := cancellationKey{token: string(rune(i))}
-		end, ok := c.begin(key, &cancellable{cancel: func() {}})
-		if !ok {
+		entry := c.begin(key, func() {})
+		if entry == nil {
 			continue // The same rune stands for several numbers.
 		}
-		if err := c.cancel(key); err != nil {
-			t.Fatal(err)
+		if _, isCancelled := c.cancel(key); !isCancelled {
+			t.Fatal("not cancelled")
 		}
-		end()
+		c.end(key, entry)
 	}
-	if len(c.cancelled) > maxCancelled || len(c.since) != len(c.cancelled) || len(c.running) != 0 {
-		t.Errorf("%d and %d remembered, %d running", len(c.cancelled), len(c.since), len(c.running))
+	if len(c.cancelled) > maxCancelled || len(c.isCancelled) != len(c.cancelled) || len(c.running) != 0 {
+		t.Errorf("%d and %d remembered, %d running", len(c.cancelled), len(c.isCancelled), len(c.running))
 	}
 }

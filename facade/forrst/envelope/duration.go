@@ -28,6 +28,14 @@ type Duration struct {
 	Length time.Duration `json:"-"`
 }
 
+// Span returns the length of the duration, or zero if d is nil.
+func (d *Duration) Span() time.Duration {
+	if d == nil {
+		return 0
+	}
+	return d.Length
+}
+
 // NewDuration returns length in whole seconds if that is exact, and otherwise in milliseconds, rounded up.
 func NewDuration(length time.Duration) Duration {
 	if length%time.Second == 0 {
