@@ -1,9 +1,16 @@
+// Package forward calls functions that run in other services on behalf of callers of the façade.
+//
+// A [Client] sends a request where its route leads, and tells apart whether a call that failed may still be running. A
+// [Forwarder] makes the request of a caller one of the façade, and the answer one for the caller. A [Lock] that ends with the
+// function is renewed while the service may be running it, also when the caller has gone.
 package forward
 
 import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -19,24 +26,32 @@ const MaxAnswerBytes = 10 << 20
 const (
 	// connectTimeout is what the protocol advises.
 	connectTimeout = 5 * time.Second
-	// idleTimeout is shorter than that of common servers: a call that meets the end of an
-	// idle connection fails, and may have been carried out all the same.
+	// idleTimeout is shorter than that of common servers: a call that meets the end of an idle connection fails, and may have
+	// been carried out all the same.
 	idleTimeout = 4 * time.Second
-	// maxIdleConnections per host. The default of net/http, two, would have most calls of
-	// a busy façade begin with a handshake.
+	// maxIdleConnections per host. The default of net/http, two, would have most calls of a busy façade begin with a handshake.
 	maxIdleConnections = 1024
 )
 
-// errTimeout is the cause that ends the context of a call after the timeout of its route.
-var errTimeout = errors.New("the timeout of the route has passed")
+var (
+	// errTimeout is the cause that ends the context of a call after the timeout of its route.
+	errTimeout  = errors.New("the timeout of the route has passed")
+	errTooLarge = fmt.Errorf("the answer has more than %d bytes", MaxAnswerBytes)
+	errNoRoom   = errors.New("there was no room for the answer")
+)
 
-// Client calls services. It keeps connections open for later calls, starts no goroutines
-// of its own, and is safe for concurrent use.
+// Room is memory for answers. It is safe for concurrent use.
+type Room interface {
+	// Take takes so many bytes, for as long as the call lasts. The error says that there is no room, or that the call is over.
+	Take(size int64) error
+}
+
+// Client calls services. It keeps connections open for later calls, starts no goroutines of its own, and is safe for
+// concurrent use.
 type Client struct{ http *http.Client }
 
-// NewClient returns a client. A nil transport is one that suits services nearby: no
-// proxies, no compression. Redirects are not followed whatever the transport is: they
-// would take a call to where no route leads.
+// NewClient returns a client. A nil transport is one that suits services nearby: no proxies, no compression. Redirects are
+// not followed whatever the transport is: they would take a call to where no route leads.
 func NewClient(transport http.RoundTripper) *Client {
 	if transport == nil {
 		transport = &http.Transport{
@@ -57,19 +72,16 @@ func NewClient(transport http.RoundTripper) *Client {
 // Close closes the connections that no call uses.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// do sends the encoded request with the id to the service of a route and waits for its
-// answer, which may report errors, or until the timeout of the route. It may change the
-// header. The answer takes its memory from room. The error is a [*CallError]; if ctx ends, its cause is
-// that of ctx, and the service may be running the function all the same.
+// do sends the encoded request with the id to the service of a route and waits for its answer, which may report errors, or
+// until the timeout of the route. It may change the header. The answer takes its memory from room. The error is a
+// [*CallError]; if ctx ends, its cause is that of ctx, and the service may be running the function all the same.
 //
-// The answer is for this call, or for one that did not get as far as its id. It refers to
-// memory that nothing else uses.
+// The answer is for this call, or for one that did not get as far as its id. It refers to memory that nothing else uses.
 func (c *Client) do(ctx context.Context, route routes.Route, id string, body []byte, header http.Header, room Room) (*envelope.Response, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, route.Timeout, errTimeout)
 	defer cancel()
 	isSent := false
-	// The transport asks for a connection anew only if it has written nothing. The hooks run
-	// in the goroutine of this call.
+	// The transport asks for a connection anew only if it has written nothing. The hooks run in the goroutine of this call.
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { isSent = false },
 		GotConn: func(httptrace.GotConnInfo) { isSent = true },
@@ -95,4 +107,59 @@ func (c *Client) do(ctx context.Context, route routes.Route, id string, body []b
 		return nil, failure(ctx, true, err)
 	}
 	return decode(response.StatusCode, answer, id)
+}
+
+// answerStep is how much room is taken at a time for an answer of unknown length.
+const answerStep = 64 << 10
+
+// read reads an answer to its end, so that the connection can be used again. The room is taken before what it is for is read:
+// the service may send faster than others give room back.
+func read(response *http.Response, room Room) ([]byte, error) {
+	size := response.ContentLength
+	if size > MaxAnswerBytes {
+		return nil, errTooLarge
+	}
+	var body bytes.Buffer
+	if size >= 0 {
+		if err := takeRoom(room, size); err != nil {
+			return nil, err
+		}
+		body.Grow(int(size) + bytes.MinRead)
+		_, err := body.ReadFrom(response.Body) // It ends there: net/http goes by the length, too.
+		return body.Bytes(), err
+	}
+	for {
+		if err := takeRoom(room, answerStep); err != nil {
+			return nil, err
+		}
+		_, err := io.CopyN(&body, response.Body, answerStep)
+		switch {
+		case body.Len() > MaxAnswerBytes:
+			return nil, errTooLarge
+		case errors.Is(err, io.EOF):
+			return body.Bytes(), nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+func takeRoom(room Room, size int64) error {
+	if err := room.Take(size); err != nil {
+		return fmt.Errorf("%w: %w", errNoRoom, err)
+	}
+	return nil
+}
+
+// decode decodes the body of an answer. Its HTTP status means nothing beside an envelope.
+func decode(status int, body []byte, id string) (*envelope.Response, error) {
+	response, err := envelope.DecodeResponse(body)
+	switch {
+	case err != nil:
+		return nil, noEnvelope(status, err)
+	case response.ID == nil && len(response.Errors) > 0: // It did not get as far as the id.
+	case response.ID == nil || *response.ID != id:
+		return nil, &CallError{Kind: WrongID, Reason: "the answer is to another call", Status: status}
+	}
+	return response, nil
 }

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -16,23 +17,15 @@ import (
 // Kind says what kept a call from being answered.
 type Kind string
 
-// The kinds of failures.
+// The kinds of failures, each with what has happened.
 const (
-	// Unreachable means that there was no connection, so that the call was not sent.
-	Unreachable Kind = "unreachable"
-	// Disconnected means that the connection broke before the answer was complete.
-	Disconnected Kind = "disconnected"
-	// TimedOut means that the timeout of the route has passed.
-	TimedOut Kind = "timed_out"
-	// NoEnvelope means that the answer is not one of the protocol, such as the page of a
-	// proxy.
-	NoEnvelope Kind = "no_envelope"
-	// TooLarge means that the answer has more than [MaxAnswerBytes].
-	TooLarge Kind = "too_large"
-	// NoRoom means that the façade had no memory left for the answer. The function was called.
-	NoRoom Kind = "no_room"
-	// WrongID means that the answer is to another call.
-	WrongID Kind = "wrong_id"
+	Unreachable  Kind = "unreachable"  // there was no connection, so that the call was not sent
+	Disconnected Kind = "disconnected" // the connection broke before the answer was complete
+	TimedOut     Kind = "timed_out"    // the timeout of the route has passed
+	NoEnvelope   Kind = "no_envelope"  // the answer is not one of the protocol, such as the page of a proxy
+	TooLarge     Kind = "too_large"    // the answer has more than [MaxAnswerBytes]
+	NoRoom       Kind = "no_room"      // the façade had no memory left for the answer; the function was called
+	WrongID      Kind = "wrong_id"     // the answer is to another call
 )
 
 // CallError is a call that was not answered as the protocol wants it.
@@ -42,8 +35,7 @@ type CallError struct {
 	Reason string
 	// Status is the HTTP status of the answer, or zero.
 	Status int
-	// MayRun says that the service may still be running the function, until the timeout of
-	// the route has passed at the latest.
+	// MayRun says that the service may still be running the function, until the timeout of the route has passed at the latest.
 	MayRun bool
 	// IsUnsent says that the service cannot have got the call.
 	IsUnsent bool
@@ -51,21 +43,18 @@ type CallError struct {
 	cause error
 }
 
-// details are what callers are told about a [CallError].
-type details struct {
-	Dependency string `json:"dependency"`
-	Error      string `json:"dependency_error"`
-	Kind       Kind   `json:"kind"`
-	Status     int    `json:"status,omitempty"`
-	MayRun     bool   `json:"may_still_run,omitempty"`
-}
-
 // problem tells the caller.
 func (f *CallError) problem(route routes.Route) *envelope.Error {
 	return new(envelope.Error{
 		Code:    envelope.DependencyError,
 		Message: "The service of the function has failed: " + f.Reason,
-	}.With(details{route.Host, f.Reason, f.Kind, f.Status, f.MayRun}))
+	}.With(struct {
+		Dependency string `json:"dependency"`
+		Error      string `json:"dependency_error"`
+		Kind       Kind   `json:"kind"`
+		Status     int    `json:"status,omitempty"`
+		MayRun     bool   `json:"may_still_run,omitempty"`
+	}{route.Host, f.Reason, f.Kind, f.Status, f.MayRun}))
 }
 
 // Error implements error. Its text is for the log.
@@ -78,6 +67,21 @@ func (f *CallError) Error() string {
 
 // Unwrap returns the cause.
 func (f *CallError) Unwrap() error { return f.cause }
+
+// failure judges a call without an answer.
+func failure(ctx context.Context, isSent bool, err error) error {
+	switch {
+	case errors.Is(context.Cause(ctx), errTimeout) && !isSent:
+		return &CallError{Kind: Unreachable, Reason: "no connection within the timeout of the route", IsUnsent: true, cause: err}
+	case errors.Is(context.Cause(ctx), errTimeout):
+		return &CallError{Kind: TimedOut, Reason: "no answer within the timeout of the route", cause: err}
+	case ctx.Err() != nil:
+		return &CallError{Kind: Disconnected, Reason: "the call was given up", MayRun: isSent, IsUnsent: !isSent, cause: context.Cause(ctx)}
+	case !isSent:
+		return unreachable(err)
+	}
+	return disconnected(err)
+}
 
 func unreachable(cause error) *CallError {
 	failure := &CallError{Kind: Unreachable, Reason: "no connection", IsUnsent: true, cause: cause}

@@ -14,24 +14,23 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/routes"
 )
 
-// Background runs what goes on after the calls that it was begun for, in goroutines of its
-// own. The context ends when the function must return.
+// Background runs what goes on after the calls that it was begun for, in goroutines of its own. The context ends when the
+// function must return.
 type Background interface {
 	Run(function func(ctx context.Context))
 }
 
-// Forwarder calls functions that run in other services. All fields are required. It is safe
-// for concurrent use.
+// Forwarder calls functions that run in other services. All fields are required. It is safe for concurrent use.
 type Forwarder struct {
 	// Client calls the services.
 	Client *Client
-	// IsHandled reports whether the façade itself does what an extension asks for. Services
-	// are not asked for it again, except that time and traces count on both sides.
+	// IsHandled reports whether the façade itself does what an extension asks for. Services are not asked for it again, except
+	// that time and traces count on both sides.
 	IsHandled func(urn string) bool
 	// MaxTTL is the longest that a lock may live unless it is renewed.
 	MaxTTL time.Duration
-	// Pause returns how long after a grant or a renewal, and so many failures since, a lock with the
-	// ttl is renewed; [lock.RenewalPause] outside tests.
+	// Pause returns how long after a grant or a renewal, and so many failures since, a lock with the ttl is renewed;
+	// [lock.RenewalPause] outside tests.
 	Pause func(ttl time.Duration, failures int) time.Duration
 	// Clock tells the time by which locks expire. Its timers measure how long functions run.
 	Clock clock.WithTicker
@@ -47,8 +46,7 @@ type Call struct {
 	Request envelope.Request
 	// Route leads to the service.
 	Route routes.Route
-	// Caller is the identity of the caller, and Namespace the one that the call is about, which may
-	// be empty.
+	// Caller is the identity of the caller, and Namespace the one that the call is about, which may be empty.
 	Caller, Namespace string
 	// FullKey is that of the lock around the function. Empty if there is none.
 	FullKey v1alpha1.FullKey
@@ -60,20 +58,12 @@ type Call struct {
 	Answer Room
 }
 
-// Room is memory for answers. It is safe for concurrent use.
-type Room interface {
-	// Take takes so many bytes, for as long as the call lasts. The error says that there is no
-	// room, or that the call is over.
-	Take(size int64) error
-}
-
-// Do calls the service and waits for its answer, until the timeout of the route. The
-// response is one for the caller; isUnstarted says that the function cannot have begun. The
-// error is a [*envelope.Error] about the service, that of ctx if it ended, or an internal one.
+// Do calls the service and waits for its answer, until the timeout of the route. The response is one for the caller;
+// isUnstarted says that the function cannot have begun. The error is a [*envelope.Error] about the service, that of ctx if it
+// ended, or an internal one.
 //
-// Inside a lock, the lock is renewed meanwhile, and the service is listened to until the
-// timeout even if ctx ends: its answer tells that the function is over. [Lock.End] must be
-// called when Do has returned.
+// Inside a lock, the lock is renewed meanwhile, and the service is listened to until the timeout even if ctx ends: its answer
+// tells that the function is over. [Lock.End] must be called when Do has returned.
 func (f *Forwarder) Do(ctx context.Context, call *Call) (response *envelope.Response, isUnstarted bool, err error) {
 	request := f.request(ctx, call)
 	if call.Lock == nil {

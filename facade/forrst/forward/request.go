@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,8 +23,7 @@ type request struct {
 	positions []int
 }
 
-// request prepares the request of a call for its service, whose caller is the façade
-// (docs/forrst.md, section 15).
+// request prepares the request of a call for its service, whose caller is the façade (docs/forrst.md, section 15).
 func (f *Forwarder) request(ctx context.Context, call *Call) *request {
 	r := &request{Request: call.Request, header: call.identity()}
 	r.Protocol = envelope.Spoken
@@ -56,8 +56,8 @@ func (f *Forwarder) request(ctx context.Context, call *Call) *request {
 	return r
 }
 
-// identity returns the headers by which the service learns what the façade knows of the caller. A
-// request to a service has no header of the caller's.
+// identity returns the headers by which the service learns what the façade knows of the caller. A request to a service has no
+// header of the caller's.
 func (c *Call) identity() http.Header {
 	header := http.Header{}
 	header.Set(wire.CallerHeader, headerText(c.Caller))
@@ -73,8 +73,8 @@ func (c *Call) identity() http.Header {
 	return header
 }
 
-// headerText percent-encodes what a header cannot carry unchanged through every server: all but
-// visible ASCII, and the percent sign.
+// headerText percent-encodes what a header cannot carry unchanged through every server: all but visible ASCII, and the
+// percent sign.
 func headerText(text string) string {
 	var encoded strings.Builder
 	for _, char := range []byte(text) {
@@ -94,4 +94,35 @@ func (r *request) encode() []byte {
 		size += perElement + len(r.Extensions[i].URN) + len(r.Extensions[i].Options)
 	}
 	return envelope.AppendRequest(make([]byte, 0, size), &r.Request)
+}
+
+// translate makes the response of the service one for the caller: without entries of the extensions that the façade itself
+// reports on, since callers look entries up by URN, and with places in the request as the caller numbers them. Advice on
+// retries is the service's to give.
+func (r *request) translate(response *envelope.Response, isHandled func(urn string) bool) {
+	response.Extensions = slices.DeleteFunc(response.Extensions, func(entry envelope.ResponseExtension) bool {
+		return envelope.ExtensionName(entry.URN) != envelope.Retry && isHandled(entry.URN) ||
+			entry.URN == wire.FencingURN || entry.URN == wire.LostURN
+	})
+	for i := range response.Errors {
+		r.relocate(response.Errors[i].Source)
+	}
+}
+
+const extensionsPointer = "/extensions/"
+
+// relocate makes a pointer to an extension of the forwarded request one to that of the caller's.
+func (r *request) relocate(source *envelope.Source) {
+	if source == nil || source.Pointer == nil {
+		return
+	}
+	rest, ok := strings.CutPrefix(*source.Pointer, extensionsPointer)
+	if !ok {
+		return
+	}
+	index, _, _ := strings.Cut(rest, "/")
+	position, err := strconv.Atoi(index)
+	if err == nil && 0 <= position && position < len(r.positions) {
+		source.Pointer = new(extensionsPointer + strconv.Itoa(r.positions[position]) + rest[len(index):])
+	}
 }

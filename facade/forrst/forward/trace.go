@@ -7,13 +7,14 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 )
 
-// Trace is where a call belongs in a distributed trace (docs/forrst.md, section 10.2). What the façade
-// calls on behalf of the call carries ID, Baggage and State on, and has Span as parent.
+// Trace is where a call belongs in a distributed trace (docs/forrst.md, section 10.2). What the façade calls on behalf of the
+// call carries ID, Baggage and State on, and has Span as parent.
 type Trace struct {
 	// ID names the trace. Not empty; any text if the caller chose it.
 	ID string
@@ -31,14 +32,13 @@ type Trace struct {
 	Flags string
 }
 
-// Traceparent returns the W3C header that carries the trace on. It reports false if the
-// caller's ID does not fit in one.
+// Traceparent returns the W3C header that carries the trace on. It reports false if the caller's ID does not fit in one.
 func (t *Trace) Traceparent() (string, bool) {
-	id := cmp.Or(t.W3CID, t.ID)
-	if !isTraceHex(id, traceIDDigits) || !isTraceHex(t.Span, spanIDDigits) {
+	header := "00-" + cmp.Or(t.W3CID, t.ID) + "-" + t.Span + "-" + t.Flags
+	if _, _, _, ok := parseTraceparent(header); !ok {
 		return "", false
 	}
-	return "00-" + id + "-" + t.Span + "-" + t.Flags, true
+	return header, true
 }
 
 type traceKey struct{}
@@ -48,35 +48,28 @@ func WithTrace(ctx context.Context, trace *Trace) context.Context {
 	return context.WithValue(ctx, traceKey{}, trace)
 }
 
-// TraceOf returns the trace of the call whose context is ctx. It reports false if the
-// caller told of none.
+// TraceOf returns the trace of the call whose context is ctx. It reports false if the caller told of none.
 func TraceOf(ctx context.Context) (Trace, bool) {
-	trace, ok := ctx.Value(traceKey{}).(*Trace)
-	if !ok {
-		return Trace{}, false
+	if trace, ok := ctx.Value(traceKey{}).(*Trace); ok {
+		return *trace, true
 	}
-	return *trace, true
+	return Trace{}, false
 }
 
-const (
-	traceIDDigits = 32
-	spanIDDigits  = 16
-)
-
-// NewTrace returns a trace that begins here, with the ID that the caller chose or, if that
-// is empty, a random one. It has no Span yet.
+// NewTrace returns a trace that begins here, with the ID that the caller chose or, if that is empty, a random one. It has no
+// Span yet.
 func NewTrace(id string) *Trace {
 	if id == "" {
-		id = randomHex(traceIDDigits)
+		id = randomHex(32)
 	}
 	return &Trace{ID: id, Flags: "01"} // Sampled: no earlier caller has decided against it.
 }
 
 // NewSpanID returns a random name for a part of a trace.
-func NewSpanID() string { return randomHex(spanIDDigits) }
+func NewSpanID() string { return randomHex(16) }
 
-// TraceOfHeaders returns the trace that the headers of a request tell of, or nil. Those
-// of the protocol are more to the point than the general one. It has no Span yet.
+// TraceOfHeaders returns the trace that the headers of a request tell of, or nil. Those of the protocol are more to the point
+// than the general one. It has no Span yet.
 func TraceOfHeaders(header http.Header) *Trace {
 	if id := header.Get("X-Forrst-Trace-Id"); id != "" {
 		trace := NewTrace(id)
@@ -90,28 +83,18 @@ func TraceOfHeaders(header http.Header) *Trace {
 	return &Trace{ID: id, Parent: span, Flags: flags, State: strings.Join(header.Values("Tracestate"), ",")}
 }
 
-// parseTraceparent reads a traceparent header of any version, as W3C Trace Context asks
-// for: those to come may go on behind the flags.
+// traceparent is what the header of W3C Trace Context looks like in any version: those to come may go on behind the flags.
+var traceparent = regexp.MustCompile(`^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$`)
+
+// parseTraceparent reads a traceparent header. No id is all zeros.
 func parseTraceparent(header string) (id, span, flags string, ok bool) {
-	version, rest, _ := strings.Cut(header, "-")
-	id, rest, _ = strings.Cut(rest, "-")
-	span, rest, _ = strings.Cut(rest, "-")
-	flags, _, more := strings.Cut(rest, "-")
-	switch {
-	case len(version) != 2 || !isLowerHex(version) || version == "ff":
-		return "", "", "", false
-	case len(flags) != 2 || !isLowerHex(flags) || more && version == "00":
+	parts := traceparent.FindStringSubmatch(header)
+	if parts == nil || parts[1] == "ff" || parts[1] == "00" && parts[5] != "" ||
+		strings.Trim(parts[2], "0") == "" || strings.Trim(parts[3], "0") == "" {
 		return "", "", "", false
 	}
-	return id, span, flags, isTraceHex(id, traceIDDigits) && isTraceHex(span, spanIDDigits)
+	return parts[2], parts[3], parts[4], true
 }
-
-// isTraceHex reports whether text has the form of an id, which is not all zeros.
-func isTraceHex(text string, digits int) bool {
-	return len(text) == digits && isLowerHex(text) && strings.Trim(text, "0") != ""
-}
-
-func isLowerHex(text string) bool { return strings.Trim(text, "0123456789abcdef") == "" }
 
 // randomHex returns as many random digits.
 func randomHex(digits int) string {
@@ -121,17 +104,14 @@ func randomHex(digits int) string {
 	return hex.EncodeToString(random)
 }
 
-// forwardedTrace are the options by which a trace goes on.
-type forwardedTrace struct {
-	TraceID      string          `json:"trace_id"`
-	SpanID       string          `json:"span_id"`
-	ParentSpanID string          `json:"parent_span_id"`
-	Baggage      json.RawMessage `json:"baggage,omitempty"`
-}
-
 // options ask the next service to belong to the trace, in the span of the call to it.
 func (t *Trace) options(span string) json.RawMessage {
-	return envelope.MustEncode(forwardedTrace{t.ID, span, t.Span, t.Baggage})
+	return envelope.MustEncode(struct {
+		TraceID      string          `json:"trace_id"`
+		SpanID       string          `json:"span_id"`
+		ParentSpanID string          `json:"parent_span_id"`
+		Baggage      json.RawMessage `json:"baggage,omitempty"`
+	}{t.ID, span, t.Span, t.Baggage})
 }
 
 // addTo adds the headers by which a trace goes on.

@@ -15,21 +15,18 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// pollInterval is how often a file is looked at. A mounted ConfigMap changes by symlinks
-// in the folders above it, and an edited file by being replaced: its content is all that
-// can be relied on.
+// pollInterval is how often a file is looked at. A mounted ConfigMap changes by symlinks in the folders above it, and an
+// edited file by being replaced: its content is all that can be relied on.
 const pollInterval = 500 * time.Millisecond
 
-// File is a table that follows a file. It implements controller-runtime's
-// manager.Runnable, and is safe for concurrent use.
+// File is a table that follows a file. It implements controller-runtime's manager.Runnable, and is safe for concurrent use.
 type File struct {
 	path   string
 	clock  clock.WithTicker
 	logger logr.Logger
 	table  atomic.Pointer[Table]
 
-	// applied is what was read last that is in force or was refused, and candidate what
-	// was read last.
+	// applied is what was read last that is in force or was refused, and candidate what was read last.
 	applied, candidate reading
 }
 
@@ -40,8 +37,8 @@ type reading struct {
 	fault string
 }
 
-// Open reads a file. The error says why it could not be read, or what is wrong with it
-// and in which line. A nil clock is the real one.
+// Open reads a file. The error says why it could not be read, or what is wrong with it and in which line. A nil clock is the
+// real one.
 func Open(path string, timers clock.WithTicker, logger logr.Logger) (*File, error) {
 	if timers == nil {
 		timers = clock.RealClock{}
@@ -67,8 +64,8 @@ func (f *File) Find(function string) (Route, bool) { return f.table.Load().Find(
 // Routes returns the routes that are in force.
 func (f *File) Routes() []Route { return f.table.Load().Routes() }
 
-// Start follows the file until ctx ends. A file that is missing, cannot be read or is
-// wrong leaves the table in force as it is, and is logged once.
+// Start follows the file until ctx ends. A file that is missing, cannot be read or is wrong leaves the table in force as it
+// is, and is logged once.
 func (f *File) Start(ctx context.Context) error {
 	ticker := f.clock.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -85,8 +82,7 @@ func (f *File) Start(ctx context.Context) error {
 // NeedLeaderElection is false: every replica serves its own callers.
 func (f *File) NeedLeaderElection() bool { return false }
 
-// poll applies what is new. It waits until two readings in a row agree, lest half of a
-// file count that is being written.
+// poll applies what is new. It waits until two readings in a row agree, for the file may be half written.
 func (f *File) poll() {
 	data, err := f.read()
 	found := reading{}
