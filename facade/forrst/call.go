@@ -53,7 +53,7 @@ type call struct {
 	about v1alpha1.FullKey
 	// isForeign says that the errors of the answer are those of a service that a routed function runs in.
 	isForeign bool
-	// isBare says that the result alone is the answer.
+	// isBare says that a result alone is the answer.
 	isBare bool
 	// named are the namespaces that the request names, usually none.
 	named []string
@@ -103,9 +103,6 @@ func (c *call) Run(ctx context.Context) error {
 	result, err := invoke(ctx)
 	if err != nil {
 		return err
-	}
-	if bare, ok := result.(unenveloped); ok {
-		c.isBare, result = true, bare.result
 	}
 	if raw, ok := result.(json.RawMessage); ok {
 		c.response.Result = raw

@@ -9,9 +9,6 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 )
 
-// unenveloped is the result of a function whose answer is the result alone.
-type unenveloped struct{ result any }
-
 // describedService is what the documents of package describe tell of the configuration.
 func (h *Handler) describedService() describe.Service {
 	return describe.Service{
@@ -30,26 +27,14 @@ func (c *call) prepareCapabilities() Invocation {
 	}
 }
 
-// prepareDescribe answers with an envelope.
-func (c *call) prepareDescribe() Invocation {
-	return c.prepareDescription(
-		func(document describe.Document) any { return document },
-		func(function describe.Function, asked string) any { return function.Versions(asked) },
-	)
-}
-
 // prepareDiscoveryDescribe answers without an envelope, and so without a place for the entry of the lock extension.
 func (c *call) prepareDiscoveryDescribe() Invocation {
-	return c.prepareDescription(
-		func(document describe.Document) any { return unenveloped{document.InCamelCase()} },
-		func(function describe.Function, _ string) any { return unenveloped{function.InCamelCase()} },
-	)
+	c.isBare = true
+	return c.prepareDescribe()
 }
 
-// prepareDescription answers in the dialect that all and one have.
-func (c *call) prepareDescription(
-	all func(describe.Document) any, one func(function describe.Function, asked string) any,
-) Invocation {
+// prepareDescribe answers in the dialect of the one function or, if the answer is bare, of the other.
+func (c *call) prepareDescribe() Invocation {
 	before := len(c.faults)
 	fields := c.readArguments(&c.faults)
 	withSchemas := fields.Bool("include_schema", true)
@@ -64,14 +49,23 @@ func (c *call) prepareDescription(
 		}
 	}
 	return func(context.Context) (any, error) {
+		var described describe.Object
 		switch {
 		case name == "":
 			routed, _ := c.routedFunctions()
-			return all(c.describedService().Document(routed, withSchemas)), nil
+			described = c.describedService().Document(routed, withSchemas)
 		case isRouted:
-			return one(describe.Routed(name), name), nil
+			described = describe.Routed(name)
+		default:
+			described = c.describedService().Function(found.names[0], withSchemas)
 		}
-		return one(c.describedService().Function(found.names[0], withSchemas), name), nil
+		switch {
+		case c.isBare:
+			return describe.InCamelCase(described), nil
+		case name != "":
+			return describe.Versions(described, name), nil
+		}
+		return described, nil
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
-	"forrst.dev/lock-operator/facade/schema"
 	"forrst.dev/lock-operator/lock/rules"
+	"forrst.dev/lock-operator/test/support/schema"
 	"forrst.dev/lock-operator/test/support/testfacade"
 )
 

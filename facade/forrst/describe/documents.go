@@ -8,6 +8,7 @@ package describe
 import (
 	"cmp"
 	_ "embed"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -16,8 +17,10 @@ import (
 
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
-	"forrst.dev/lock-operator/facade/schema"
 )
+
+// Object is a JSON object.
+type Object = map[string]any
 
 // formVersion is the version of the form of documents.
 const formVersion = "0.1.0"
@@ -34,111 +37,18 @@ type Service struct {
 	MaxBlock time.Duration
 }
 
-// Document describes the whole service. Describe is set in the dialect of the describe function, Discovery in that of the
-// discovery extension.
-type Document struct {
-	Forrst    string `json:"forrst"`
-	Describe  string `json:"describe,omitempty"`
-	Discovery string `json:"discovery,omitempty"`
-	Info      struct {
-		Title   string `json:"title"`
-		Version string `json:"version"`
-	} `json:"info"`
-	// Servers are where the service is reached.
-	Servers   []Server   `json:"servers"`
-	Functions []Function `json:"functions"`
-	// Components has the schemas of the options of extensions.
-	Components struct {
-		Schemas map[string]schema.Schema `json:"schemas"`
-	} `json:"components,omitzero"`
-}
-
-// Server is an address of the service.
-type Server struct {
-	Name string `json:"name"`
-	URL  string `json:"url"`
-}
-
-// Function describes one function. Of a function that runs in another service, version, arguments, result and side effects
-// are not known.
-type Function struct {
-	Name      string     `json:"name"`
-	Version   string     `json:"version,omitempty"`
-	Stability string     `json:"stability,omitempty"`
-	Summary   string     `json:"summary,omitempty"`
-	Arguments []Argument `json:"arguments,omitzero"`
-	// Result is nil in a document without schemas.
-	Result      *Result     `json:"result,omitempty"`
-	Errors      []Error     `json:"errors"`
-	SideEffects []string    `json:"side_effects,omitzero"`
-	Extensions  *Extensions `json:"extensions,omitempty"`
-	// Discoverable is true.
-	Discoverable bool `json:"discoverable"`
-	// SideEffectsCamel is SideEffects in the dialect of the discovery extension.
-	SideEffectsCamel []string `json:"sideEffects,omitzero"`
-}
-
-// Argument is one argument of a function.
-type Argument struct {
-	Name        string        `json:"name"`
-	Required    bool          `json:"required"`
-	Description string        `json:"description,omitempty"`
-	Schema      schema.Schema `json:"schema,omitzero"`
-}
-
-// Result is what a function returns.
-type Result struct {
-	Schema      schema.Schema `json:"schema"`
-	Collection  bool          `json:"collection"`
-	Description string        `json:"description,omitempty"`
-}
-
-// Error is an error that a function may return.
-type Error struct {
-	Code    envelope.Code `json:"code"`
-	Message string        `json:"message"`
-}
-
-// Extensions are the extensions that a function refuses.
-type Extensions struct {
-	Excluded []string `json:"excluded"`
-}
-
-// Versions describes one function as the describe function does: all its versions, and the recommended one once more.
-type Versions struct {
-	// Asked is the name by which the caller asked for the function.
-	Asked       string    `json:"function"`
-	Description string    `json:"description"`
-	Versions    []Version `json:"versions"`
-	Recommended string    `json:"recommended_version,omitempty"`
-	Function
-}
-
-// Version describes one version of a function.
-type Version struct {
-	Version     string      `json:"version"`
-	Stability   string      `json:"stability"`
-	Description string      `json:"description,omitempty"`
-	Schema      *Schemas    `json:"schema,omitempty"`
-	Extensions  *Extensions `json:"extensions,omitempty"`
-}
-
-// Schemas are the schemas of a function.
-type Schemas struct {
-	Arguments   schema.Schema            `json:"arguments"`
-	Returns     schema.Schema            `json:"returns"`
-	Definitions map[string]schema.Schema `json:"definitions"`
-}
-
 //go:embed functions.yaml
 var functionsYAML []byte
 
 // static is functions.yaml.
 type static struct {
-	Errors    []Error                  `json:"errors"`
-	Routed    Function                 `json:"routed"`
-	Functions []Function               `json:"functions"`
-	Schemas   map[string]schema.Schema `json:"schemas"`
+	// Errors are those of all functions.
+	Errors []any `json:"errors"`
+	// Routed is a function that runs in another service. Its version, arguments, result and side effects are not known.
+	Routed    Object   `json:"routed"`
+	Functions []Object `json:"functions"`
+	// Schemas are those of the options of extensions.
+	Schemas Object `json:"schemas"`
 }
 
 // read reads functions.yaml once. Callers must not change what it returns.
@@ -147,106 +57,173 @@ var read = sync.OnceValue(func() *static {
 	if err := yaml.Unmarshal(functionsYAML, document); err != nil {
 		panic("describe: functions.yaml: " + err.Error())
 	}
-	for i := range document.Functions {
-		function := &document.Functions[i]
-		function.Version, function.Stability, function.Discoverable = wire.FunctionVersion, "stable", true
-		function.Errors = slices.Concat(document.Errors, function.Errors)
-		// Documents have these members even if they are empty.
-		function.Arguments = append([]Argument{}, function.Arguments...)
-		function.SideEffects = append([]string{}, function.SideEffects...)
+	for _, function := range slices.Concat(document.Functions, []Object{document.Routed}) {
+		errors, _ := function["errors"].([]any)
+		function["errors"], function["discoverable"] = slices.Concat(document.Errors, errors), true
 	}
-	document.Routed.Discoverable = true
-	document.Routed.Errors = slices.Concat(document.Errors, document.Routed.Errors)
+	for _, function := range document.Functions {
+		function["version"], function["stability"] = wire.FunctionVersion, "stable"
+		function["result"].(Object)["collection"] = false
+		for _, list := range []string{"arguments", "side_effects"} {
+			if function[list] == nil {
+				function[list] = []any{}
+			}
+		}
+	}
 	return document
 })
 
 // Document describes all functions, and those of other services by the names in routed.
-func (s Service) Document(routed []string, withSchemas bool) Document {
-	document := Document{
-		Forrst:   envelope.ProtocolVersion,
-		Describe: formVersion,
-		Servers:  []Server{{Name: wire.ServiceName, URL: wire.Path}},
-	}
-	document.Info.Title, document.Info.Version = wire.ServiceName, cmp.Or(s.Version, "0.0.0")
-	if withSchemas {
-		document.Components.Schemas = read().Schemas
-	}
+func (s Service) Document(routed []string, withSchemas bool) Object {
+	functions := make([]Object, 0, len(read().Functions)+len(routed))
 	for _, function := range read().Functions {
-		document.Functions = append(document.Functions, s.describe(function, withSchemas))
+		functions = append(functions, s.describe(function, withSchemas))
 	}
 	for _, name := range routed {
-		document.Functions = append(document.Functions, Routed(name))
+		functions = append(functions, Routed(name))
+	}
+	document := Object{
+		"forrst":    envelope.ProtocolVersion,
+		"describe":  formVersion,
+		"info":      Object{"title": wire.ServiceName, "version": cmp.Or(s.Version, "0.0.0")},
+		"servers":   []Object{{"name": wire.ServiceName, "url": wire.Path}},
+		"functions": functions,
+	}
+	if withSchemas {
+		document["components"] = Object{"schemas": read().Schemas}
 	}
 	return document
 }
 
 // Function describes the function with the preferred name.
-func (s Service) Function(name string, withSchemas bool) Function {
+func (s Service) Function(name string, withSchemas bool) Object {
 	functions := read().Functions
-	at := slices.IndexFunc(functions, func(function Function) bool { return function.Name == name })
+	at := slices.IndexFunc(functions, func(function Object) bool { return function["name"] == name })
 	return s.describe(functions[at], withSchemas)
 }
 
-func (s Service) describe(function Function, withSchemas bool) Function {
-	function.Arguments = slices.Clone(function.Arguments)
-	for i := range function.Arguments {
-		argument := &function.Arguments[i]
-		if s.NeedsReason && function.Name == wire.ForceRelease && argument.Name == "reason" {
-			// Not `\S`, which means other characters in each dialect of patterns.
-			argument.Required, argument.Schema.Pattern = true, `[^\s\v\x85\p{Z}]`
+func (s Service) describe(function Object, withSchemas bool) Object {
+	function = maps.Clone(function)
+	arguments := slices.Clone(function["arguments"].([]any))
+	for i := range arguments {
+		argument := maps.Clone(arguments[i].(Object))
+		if s.NeedsReason && function["name"] == wire.ForceRelease && argument["name"] == "reason" {
+			schema := maps.Clone(argument["schema"].(Object))
+			schema["pattern"] = `[^\s\v\x85\p{Z}]` // Not `\S`, which means other characters in each dialect of patterns.
+			argument["required"], argument["schema"] = true, schema
 		}
 		if !withSchemas {
-			argument.Schema = schema.Schema{}
+			delete(argument, "schema")
 		}
+		arguments[i] = argument
 	}
+	function["arguments"] = arguments
 	if !withSchemas {
-		function.Result = nil
+		delete(function, "result")
 	}
 	return function
 }
 
 // Routed describes a function that runs in another service.
-func Routed(name string) Function {
-	function := read().Routed
-	function.Name = name
+func Routed(name string) Object {
+	function := maps.Clone(read().Routed)
+	function["name"] = name
 	return function
 }
 
-// Versions describes the function as the describe function does. It has schemas if the function has them.
-func (f Function) Versions(asked string) Versions {
-	described := Versions{Asked: asked, Description: f.Summary, Versions: []Version{}, Recommended: f.Version, Function: f}
-	if f.Version == "" {
+// Versions describes a function, for which the caller asked by that name, as the describe function does: all its versions,
+// and the recommended one once more. It has schemas if the function has them.
+func Versions(function Object, asked string) Object {
+	described := maps.Clone(function)
+	described["function"], described["description"], described["versions"] = asked, function["summary"], []Object{}
+	if function["version"] == nil {
 		return described
 	}
-	version := Version{Version: f.Version, Stability: f.Stability, Description: f.Summary, Extensions: f.Extensions}
-	if f.Result != nil {
-		arguments := schema.Schema{Type: "object", Properties: map[string]schema.Schema{}}
-		for _, argument := range f.Arguments {
-			property := argument.Schema
-			property.Description = argument.Description
-			arguments.Properties[argument.Name] = property
-			if argument.Required {
-				arguments.Required = append(arguments.Required, argument.Name)
-			}
-		}
-		version.Schema = &Schemas{Arguments: arguments, Returns: f.Result.Schema, Definitions: map[string]schema.Schema{}}
+	version := Object{"version": function["version"], "stability": function["stability"], "description": function["summary"]}
+	if function["extensions"] != nil {
+		version["extensions"] = function["extensions"]
 	}
-	described.Versions = append(described.Versions, version)
+	if result, ok := function["result"].(Object); ok {
+		arguments := schemaOf(function["arguments"].([]any))
+		version["schema"] = Object{"arguments": arguments, "returns": result["schema"], "definitions": Object{}}
+	}
+	described["versions"], described["recommended_version"] = []Object{version}, function["version"]
 	return described
 }
 
-// InCamelCase returns the function in the dialect of the discovery extension.
-func (f Function) InCamelCase() Function {
-	f.SideEffects, f.SideEffectsCamel = nil, f.SideEffects
-	return f
+// schemaOf returns the schema of an object with the arguments.
+func schemaOf(arguments []any) Object {
+	schema, properties, required := Object{"type": "object"}, Object{}, []any{}
+	for _, each := range arguments {
+		argument := each.(Object)
+		property := maps.Clone(argument["schema"].(Object))
+		if argument["description"] != nil {
+			property["description"] = argument["description"]
+		}
+		properties[argument["name"].(string)] = property
+		if argument["required"] == true {
+			required = append(required, argument["name"])
+		}
+	}
+	if len(properties) > 0 {
+		schema["properties"] = properties
+	}
+	if len(required) > 0 {
+		schema["required"] = required
+	}
+	return schema
 }
 
-// InCamelCase returns the document in the dialect of the discovery extension.
-func (d Document) InCamelCase() Document {
-	d.Describe, d.Discovery = "", formVersion
-	d.Functions = slices.Clone(d.Functions)
-	for i := range d.Functions {
-		d.Functions[i] = d.Functions[i].InCamelCase()
+// InCamelCase returns what Document, Function or Routed has returned in the dialect of the discovery extension.
+func InCamelCase(described Object) Object {
+	described = maps.Clone(described)
+	if described["describe"] != nil {
+		delete(described, "describe")
+		described["discovery"] = formVersion
 	}
-	return d
+	if effects := described["side_effects"]; effects != nil {
+		delete(described, "side_effects")
+		described["sideEffects"] = effects
+	}
+	if functions, ok := described["functions"].([]Object); ok {
+		changed := make([]Object, len(functions))
+		for i, function := range functions {
+			changed[i] = InCamelCase(function)
+		}
+		described["functions"] = changed
+	}
+	return described
+}
+
+// Capabilities tells what the service offers, in the spellings of both pages that describe it: the names of all functions,
+// the prefixes, with an asterisk each, of functions of other services, and the URNs of the extensions that requests may have.
+func (s Service) Capabilities(functions, prefixes, urns []string) Object {
+	var extensions []Object
+	for _, urn := range append(urns,
+		// Requests do not have these: the first two offer functions, the last is in responses.
+		"urn:cline:forrst:ext:diagnostics", "urn:forrst:ext:diagnostics",
+		"urn:cline:forrst:ext:discovery", "urn:forrst:ext:discovery", wire.FencingURN) {
+		extensions = append(extensions, Object{"urn": urn, "version": wire.FunctionVersion})
+	}
+	versions := []string{envelope.ProtocolVersion}
+	offer := Object{
+		"service":           wire.ServiceName,
+		"protocol_versions": versions,
+		"protocolVersions":  versions,
+		"functions":         functions,
+		"extensions":        extensions,
+		"limits": Object{
+			"max_request_bytes": s.MaxRequestBytes,
+			"maxRequestSize":    s.MaxRequestBytes,
+			"max_depth":         envelope.MaxDepth,
+			"max_block":         envelope.NewDuration(s.MaxBlock),
+		},
+	}
+	if s.Version != "" {
+		offer["version"] = s.Version
+	}
+	if len(prefixes) > 0 {
+		offer["function_prefixes"] = prefixes
+	}
+	return offer
 }

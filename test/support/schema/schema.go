@@ -1,4 +1,4 @@
-// Package schema is JSON Schema, as far as the descriptions of the façade's doors use it.
+// Package schema is JSON Schema, as far as the descriptions of the functions of the Forrst door use it.
 package schema
 
 // Schema is a JSON Schema. The zero Schema accepts everything.
