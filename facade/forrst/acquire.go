@@ -170,16 +170,27 @@ func (h *Handler) readBlock(fields *envelope.Fields, request *lock.Request) *wai
 }
 
 func readScopeAndFunction(fields *envelope.Fields) (v1alpha1.Scope, string) {
-	scope, isGiven := fields.Text("scope")
+	scope := readScope(fields, v1alpha1.ScopeGlobal)
 	function, _ := fields.Text("function")
+	if scope == "" { // The function is neither required nor forbidden then.
+		function = ""
+	}
+	return scope, function
+}
+
+// readScope reads a scope, which means otherwise if it is absent. It returns "" for one that is wrong.
+func readScope(fields *envelope.Fields, otherwise v1alpha1.Scope) v1alpha1.Scope {
+	scope, isGiven := fields.Text("scope")
 	switch {
-	case !isGiven, scope == wire.GlobalScope:
-		return v1alpha1.ScopeGlobal, function
+	case !isGiven:
+		return otherwise
+	case scope == wire.GlobalScope:
+		return v1alpha1.ScopeGlobal
 	case scope == wire.FunctionScope:
-		return v1alpha1.ScopeFunction, function
+		return v1alpha1.ScopeFunction
 	}
 	fields.Fail("scope", `must be "function" or "global"`)
-	return "", ""
+	return ""
 }
 
 // readHolderRef reads the object that the caller names. Its fields are checked with the rest of the request. Only without a

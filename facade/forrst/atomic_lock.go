@@ -16,8 +16,6 @@ import (
 type lockOptions struct {
 	// key is as sent.
 	key string
-	// scope is wire.FunctionScope or wire.GlobalScope.
-	scope string
 	// block is how long to wait, nil if the caller would not wait at all.
 	block       *waitOption
 	autoRelease bool
@@ -31,7 +29,7 @@ func (c *call) readLockOptions(position int) lockOptions {
 	options.key, _ = fields.RequiredText("key")
 	request := lock.Request{Acquisition: rules.Acquisition{Scope: v1alpha1.ScopeGlobal, Key: options.key}}
 	request.TTL = fields.RequiredDuration("ttl", unbounded).Span()
-	if options.scope = readScope(&fields); options.scope == wire.FunctionScope {
+	if readScope(&fields, v1alpha1.ScopeFunction) == v1alpha1.ScopeFunction {
 		request.Scope, request.Function = v1alpha1.ScopeFunction, c.request.Call.Function
 	}
 	options.block = c.readBlock(&fields, &request)
@@ -43,22 +41,11 @@ func (c *call) readLockOptions(position int) lockOptions {
 	return options
 }
 
-func readScope(fields *envelope.Fields) string {
-	if fields.Raw("scope") == nil {
-		return wire.FunctionScope
-	}
-	scope, ok := fields.Text("scope")
-	if ok && scope != wire.FunctionScope && scope != wire.GlobalScope {
-		fields.Fail("scope", `must be "function" or "global"`)
-	}
-	return scope
-}
-
 // lockOfOptions is the lock that the options of the extension name.
 func (c *call) lockOfOptions(position int) v1alpha1.FullKey {
 	fields := c.readOptions(position, new(envelope.Errors))
 	key, _ := fields.RequiredText("key")
-	if readScope(&fields) == wire.FunctionScope {
+	if readScope(&fields, v1alpha1.ScopeFunction) == v1alpha1.ScopeFunction {
 		return v1alpha1.NewFullKey(v1alpha1.ScopeFunction, c.request.Call.Function, key)
 	}
 	return v1alpha1.NewFullKey(v1alpha1.ScopeGlobal, "", key)
@@ -121,7 +108,7 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 	}()
 	entries := len(c.response.Extensions)
 	c.report(position, lockEntry{
-		Key: options.key, Acquired: true, Owner: granted.Spec.Owner, Scope: options.scope, ExpiresAt: timestamp(granted.Spec.ExpireTime),
+		Key: options.key, Acquired: true, Owner: granted.Spec.Owner, Scope: wire.ScopeOf(options.Scope()), ExpiresAt: timestamp(granted.Spec.ExpireTime),
 	})
 	c.reportFencing(granted)
 	keep = !options.autoRelease
@@ -159,12 +146,12 @@ func (c *call) reportFencing(granted *v1alpha1.Lock) {
 // lockProblem returns what the caller is told about an error. It names the full key in the caller's own spelling.
 func (c *call) lockProblem(err error, position int, options lockOptions) error {
 	fullKey := "lock:" + options.key
-	if options.scope == wire.FunctionScope {
+	if options.Scope() == v1alpha1.ScopeFunction {
 		fullKey = "lock:" + c.request.Call.Function + ":" + options.key
 	}
 	about := errorContext{
 		kind: lockExtension, key: options.key, pointer: optionsPointer(position), block: options.block,
-		held: wire.HeldDetails{Key: options.key, Scope: options.scope, FullKey: fullKey},
+		held: wire.HeldDetails{Key: options.key, Scope: wire.ScopeOf(options.Scope()), FullKey: fullKey},
 	}
 	return about.problem(err)
 }

@@ -175,14 +175,8 @@ func (c *call) invalidField(kind callKind, pointer string, problem *field.Error)
 	return answer.At(fieldPointer(pointer, name))
 }
 
-// Errors that do not tell their cause, which goes to the log.
-var (
-	internalError = envelope.Error{Code: envelope.InternalError, Message: "Internal error"}
-	// cutShort is not UNAVAILABLE, after which calls are repeated: the function has begun.
-	cutShort         = envelope.Error{Code: envelope.Cancelled, Message: "The server stopped before the call was over"}
-	cancelled        = envelope.Error{Code: envelope.Cancelled, Message: "The client went away"}
-	deadlineExceeded = envelope.Error{Code: envelope.DeadlineExceeded, Message: "The call took too long"}
-)
+// internalError does not tell its cause, which goes to the log.
+var internalError = envelope.Errors{{Code: envelope.InternalError, Message: "Internal error"}}
 
 // unavailable answers what may be tried again later. Nothing has happened if the call was refused for a limit.
 func unavailable(message string, retryAfter time.Duration, isNothingDone bool) envelope.Errors {
@@ -193,13 +187,6 @@ func unavailable(message string, retryAfter time.Duration, isNothingDone bool) e
 // unavailableLocks answers an error that matches [lock.ErrUnavailable].
 func unavailableLocks(err error) envelope.Errors {
 	return unavailable("The lock service is temporarily unavailable", limits.DefaultRetryAfter, errors.Is(err, lock.ErrNothingDone))
-}
-
-// missingRight are the details of FORBIDDEN, in the terms of a Role.
-type missingRight struct {
-	Verb      string `json:"verb"`
-	Resource  string `json:"resource"`
-	Namespace string `json:"namespace"`
 }
 
 // problems turns the error that ended the call into what its caller is told.
@@ -226,12 +213,16 @@ func (c *call) problems(err error) envelope.Errors {
 	}
 	if forbidden, ok := errors.AsType[*access.ForbiddenError](err); ok {
 		return envelope.Errors{envelope.Error{Code: envelope.Forbidden, Message: err.Error()}.
-			With(missingRight{forbidden.Verb, forbidden.Resource, forbidden.Namespace})}
+			With(struct { // In the terms of a Role.
+				Verb      string `json:"verb"`
+				Resource  string `json:"resource"`
+				Namespace string `json:"namespace"`
+			}{forbidden.Verb, forbidden.Resource, forbidden.Namespace})}
 	}
 	_, isNothingBegun := errors.AsType[*server.AuthenticationError](err)
 	switch {
 	case errors.Is(err, server.ErrPanic): // It is in the log.
-		return envelope.Errors{internalError}
+		return internalError
 	case errors.Is(err, lock.ErrUnauthenticated):
 		return envelope.Errors{{Code: envelope.Unauthorized, Message: err.Error()}}
 	case isNothingBegun && errors.Is(err, lock.ErrInvalid):
@@ -241,17 +232,18 @@ func (c *call) problems(err error) envelope.Errors {
 		return unavailableLocks(err)
 	// The end of the call's own context explains every other error.
 	case errors.Is(context.Cause(ctx), server.ErrStopped):
-		return envelope.Errors{cutShort}
+		// Not UNAVAILABLE, after which calls are repeated: the function has begun.
+		return envelope.Errors{{Code: envelope.Cancelled, Message: "The server stopped before the call was over"}}
 	case errors.Is(ctx.Err(), context.Canceled):
-		return envelope.Errors{cancelled}
+		return envelope.Errors{{Code: envelope.Cancelled, Message: "The client went away"}}
 	case ctx.Err() != nil:
-		return envelope.Errors{deadlineExceeded}
+		return envelope.Errors{{Code: envelope.DeadlineExceeded, Message: "The call took too long"}}
 	case errors.Is(err, lock.ErrUnavailable):
 		c.config.Logger.Error(err, "Locks are unavailable", "function", function)
 		return unavailableLocks(err)
 	}
 	c.config.Logger.Error(err, "Call failed unexpectedly", "function", function)
-	return envelope.Errors{internalError}
+	return internalError
 }
 
 // namespaceMessage says what is wrong with the namespaces that a request names.

@@ -47,15 +47,24 @@ var unignorable = []string{envelope.DryRun, envelope.Idempotency, envelope.Repla
 func (c *call) prepareExtensions() []wrapper {
 	wrappers := make([]wrapper, len(handledExtensions))
 	for position := range c.request.Extensions {
-		name := envelope.ExtensionName(c.request.Extensions[position].URN)
+		urn := c.request.Extensions[position].URN
+		name := envelope.ExtensionName(urn)
 		place := phase(name)
 		switch {
 		case place >= 0 && slices.Contains(c.function.excluded, name), c.outlivesLock(name):
-			c.faults.Add(c.notApplicable(position))
+			problem := envelope.Error{Code: envelope.ExtensionNotApplicable, Message: "The extension cannot be used with this function"}
+			c.faults.Add(problem.At(extensionPointer(position)).With(map[string]string{"extension": urn, "function": c.request.Call.Function}))
 		case place >= 0 && handledExtensions[place].prepare != nil:
 			wrappers[place] = handledExtensions[place].prepare(c, position)
 		case slices.Contains(unignorable, name) && !c.function.isRouted && !c.isDeclined(name, position):
-			c.faults.Add(c.notSupported(position))
+			problem := envelope.Error{
+				Code:    envelope.ExtensionNotSupported,
+				Message: "The extension is not supported, and ignoring it would change what the call does",
+			}
+			c.faults.Add(problem.At(extensionPointer(position)).With(struct {
+				Unsupported []string `json:"unsupported"`
+				Supported   []string `json:"supported"`
+			}{[]string{urn}, supportedURNs()}))
 		}
 	}
 	return wrappers
@@ -88,26 +97,6 @@ func (c *call) position(name string) int {
 func (c *call) readOptions(position int, faults *envelope.Errors) envelope.Fields {
 	fields, _ := envelope.ReadObject(c.request.Extensions[position].Options, optionsPointer(position), faults)
 	return fields
-}
-
-func (c *call) notApplicable(position int) envelope.Error {
-	return envelope.Error{
-		Code:    envelope.ExtensionNotApplicable,
-		Message: "The extension cannot be used with this function",
-	}.At(extensionPointer(position)).With(struct {
-		Extension string `json:"extension"`
-		Function  string `json:"function"`
-	}{c.request.Extensions[position].URN, c.request.Call.Function})
-}
-
-func (c *call) notSupported(position int) envelope.Error {
-	return envelope.Error{
-		Code:    envelope.ExtensionNotSupported,
-		Message: "The extension is not supported, and ignoring it would change what the call does",
-	}.At(extensionPointer(position)).With(struct {
-		Unsupported []string `json:"unsupported"`
-		Supported   []string `json:"supported"`
-	}{[]string{c.request.Extensions[position].URN}, supportedURNs()})
 }
 
 // supportedURNs returns every spelling of every extension that is handled.

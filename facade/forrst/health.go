@@ -16,7 +16,7 @@ import (
 // self names the replica that answers, as if it were a component.
 const self = "self"
 
-// healthReport is the result of health (docs/forrst.md, section 9.2).
+// healthReport is the result of health, and of ping, which has the first two members (docs/forrst.md, sections 9.1 and 9.2).
 type healthReport struct {
 	Status    healthStatus `json:"status"`
 	Timestamp string       `json:"timestamp"`
@@ -69,16 +69,11 @@ func (c *call) readComponents(fields *envelope.Fields) []Component {
 	return components[at : at+1]
 }
 
-type pong struct {
-	Status    string `json:"status"`
-	Timestamp string `json:"timestamp"`
-}
-
 // preparePing answers at once (docs/forrst.md, section 9.1). With the lock extension it is also how clients hold a lock
 // without a function of their own.
 func (c *call) preparePing() Invocation {
 	return func(context.Context) (any, error) {
-		return pong{Status: "healthy", Timestamp: envelope.FormatTimestamp(c.config.Clock.Now())}, nil
+		return healthReport{Timestamp: envelope.FormatTimestamp(c.config.Clock.Now())}, nil
 	}
 }
 

@@ -109,9 +109,8 @@ func (c *call) Send() {
 	if len(c.named) == 0 && c.Caller.Namespace != "" {
 		header.Set(wire.NamespaceHeader, c.Caller.Namespace)
 	}
-	if response.Meta != nil && response.Meta.Node != "" && envelope.FitsHeader(response.Meta.Node) {
-		// A routed function tells which replica has answered.
-		header.Set("X-Forrst-Node", response.Meta.Node)
+	if node := response.Node(); node != "" && envelope.FitsHeader(node) { // A routed function may tell.
+		header.Set("X-Forrst-Node", node)
 	}
 	if response.ID != nil && envelope.FitsHeader(*response.ID) {
 		header.Set("X-Forrst-Request-Id", *response.ID)

@@ -23,7 +23,7 @@ func TestDecodeResponse(t *testing.T) {
 	}{
 		"a result":                    {`{` + spoken + `,"id":"a","result":{"n":1.0}}`, envelope.Response{Protocol: protocol, ID: &id, Result: json.RawMessage(`{"n":1.0}`)}},
 		"a result of null":            {`{` + spoken + `,"id":"a","result":null}`, envelope.Response{Protocol: protocol, ID: &id}},
-		"what later versions may add": {`{"protocol":{"name":"forrst","version":"0.9.0","x":1},"id":"a","result":1,"meta":{"node":"n"},"more":[]}`, envelope.Response{Protocol: envelope.Protocol{Name: "forrst", Version: "0.9.0"}, ID: &id, Result: json.RawMessage(`1`), Meta: &envelope.Meta{Node: "n", Members: json.RawMessage(`{"node":"n"}`)}}},
+		"what later versions may add": {`{"protocol":{"name":"forrst","version":"0.9.0","x":1},"id":"a","result":1,"meta":{"node":"n"},"more":[]}`, envelope.Response{Protocol: envelope.Protocol{Name: "forrst", Version: "0.9.0"}, ID: &id, Result: json.RawMessage(`1`), Meta: json.RawMessage(`{"node":"n"}`)}},
 		"meta that is none":           {`{` + spoken + `,"id":"a","result":1,"meta":[7]}`, envelope.Response{Protocol: protocol, ID: &id, Result: json.RawMessage(`1`)}},
 		"errors": {`{` + spoken + `,"id":null,"result":null,"errors":[{"code":"A","message":"m","source":{"pointer":"/call"},"details":{"k":1}},{"code":"B","source":{"position":7},"details":[{}]}]}`,
 			envelope.Response{Protocol: protocol, Errors: envelope.Errors{

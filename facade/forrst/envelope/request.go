@@ -4,7 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"forrst.dev/lock-operator/lock/strictjson"
 )
@@ -127,12 +128,8 @@ func appendMember(dst []byte, name string, raw []byte) []byte {
 
 // appendText appends a string.
 func appendText(dst []byte, text string) []byte {
-	for i := range len(text) {
-		if c := text[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
-			return append(dst, MustEncode(text)...)
-		}
-	}
-	return append(append(append(dst, '"'), text...), '"')
+	dst, _ = jsontext.AppendQuote(dst, text) // It fails for what is not UTF-8, which no decoded text is, and then replaces that.
+	return dst
 }
 
 // FitsHeader reports whether an id may be repeated in a header: at most 1 KiB, since clients limit all headers together to

@@ -21,8 +21,8 @@ type Response struct {
 	Result     json.RawMessage     `json:"result"`
 	Errors     Errors              `json:"errors,omitempty"`
 	Extensions []ResponseExtension `json:"extensions,omitempty"`
-	// Meta is about the processing of the call, or nil.
-	Meta *Meta `json:"meta,omitempty"`
+	// Meta is an object about the processing of the call rather than its outcome, or nil.
+	Meta json.RawMessage `json:"meta,omitempty"`
 }
 
 // ResponseExtension reports on an optional feature (docs/forrst.md, section 8.1). Clients look entries up by URN; their
@@ -32,25 +32,6 @@ type ResponseExtension struct {
 	URN string `json:"urn"`
 	// Data is an object, or nil.
 	Data json.RawMessage `json:"data,omitempty"`
-}
-
-// Meta is about the processing of a call rather than its outcome. The zero Meta says nothing.
-type Meta struct {
-	// Node names the replica that answered.
-	Node string
-	// Members is an object with what else there is, or nil. A node in it counts for less than Node.
-	Members json.RawMessage
-}
-
-// MarshalJSON implements [json.Marshaler].
-func (m *Meta) MarshalJSON() ([]byte, error) {
-	switch {
-	case m.Node != "":
-		return WithMember(m.Members, "node", appendText(nil, m.Node)), nil
-	case len(m.Members) == 0:
-		return emptyObject, nil
-	}
-	return m.Members, nil
 }
 
 // NewResponse returns a response without result or errors to the request with the id. An empty id means that it could not
@@ -73,6 +54,16 @@ func (r *Response) Status() int {
 		return r.Errors[0].Code.Status()
 	}
 	return http.StatusBadRequest
+}
+
+// Node returns the replica that answered, or "" if the response does not tell.
+func (r *Response) Node() string {
+	if r.Meta == nil {
+		return ""
+	}
+	fields, _ := ReadObject(r.Meta, "", new(Errors))
+	node, _ := fields.Text("node")
+	return node
 }
 
 // DecodeResponse reads the body of a response, as a client does. What the result, the details of errors and the data of
@@ -103,12 +94,9 @@ func DecodeResponse(body []byte) (*Response, error) {
 		entry.URN, _ = element.RequiredText("urn")
 		response.Extensions = append(response.Extensions, entry)
 	})
-	// No caller relies on it: a fault in it, such as a node that is no text, is no reason to lose a result.
+	// No caller relies on it: a fault in it is no reason to lose a result.
 	if raw := envelope.Raw("meta"); len(raw) > 0 && raw[0] == '{' {
-		var ignored Errors
-		fields, _ := ReadObject(raw, "", &ignored)
-		response.Meta = &Meta{Members: raw}
-		response.Meta.Node, _ = fields.Text("node")
+		response.Meta = raw
 	}
 	// A response tells either of a success or of a failure (docs/forrst.md, section 1.4), which may leave its result of null out.
 	switch hasErrors := envelope.Raw("errors") != nil; {
