@@ -35,6 +35,8 @@ type call struct {
 	// faults are what is wrong with extensions and arguments.
 	faults   envelope.Errors
 	response *envelope.Response
+	// trace is where the call belongs in a distributed trace. Nil if nothing tells of one.
+	trace *forward.Trace
 	// decorate is done to the response of a call that could be read, whatever came of it.
 	decorate []func()
 	// markCompleted is called when the function is over. Nil if no extension needs that.
@@ -63,7 +65,7 @@ type call struct {
 
 // Read implements [server.Protocol].
 func (c *call) Read() (server.Asked, error) {
-	text, err := receive(c.Request, c.Body)
+	text, err := c.receive()
 	if err != nil {
 		return server.Asked{Cost: limits.Work}, err
 	}
@@ -114,21 +116,15 @@ func (c *call) Run(ctx context.Context) error {
 
 // wait is how long the call may wait for its lock. What is wrong with the request is left to prepare.
 func (c *call) wait() time.Duration {
-	sent, position := c.request.Call.Arguments, -1
+	sent := c.request.Call.Arguments
 	if c.function.lock == nil {
-		position = c.position(envelope.AtomicLock)
-		sent = c.request.Extensions[position].Options
-	}
-	if !bytes.Contains(sent, []byte(`"block"`)) { // Most do not wait.
-		return 0
-	}
-	var ignored envelope.Errors
-	fields := c.readArguments(&ignored)
-	if position >= 0 {
-		fields = c.readOptions(position, &ignored)
+		sent = c.request.Extensions[c.position(envelope.AtomicLock)].Options
 	}
 	var request lock.Request
-	c.readBlock(&fields, &request)
+	if bytes.Contains(sent, []byte(`"block"`)) { // Most do not wait.
+		fields, _ := envelope.ReadObject(sent, "", new(envelope.Errors))
+		c.readBlock(&fields, &request)
+	}
 	return request.Wait
 }
 
@@ -214,8 +210,8 @@ func (c *call) Conclude(err error) server.Conclusion {
 		decorate()
 	}
 	c.status = c.response.Status()
-	if fault, ok := errors.AsType[*httpError](err); ok {
-		c.status = fault.status
+	if fault, ok := errors.AsType[*server.RequestError](err); ok {
+		c.status = fault.Status
 	}
 	concluded := server.Conclusion{Key: c.refusedLock, FencingToken: c.fencing, Outcome: okOutcome, Status: c.status}
 	if c.function != nil {

@@ -205,8 +205,8 @@ func (c *call) problems(err error) envelope.Errors {
 		}
 		return problems
 	}
-	if fault, ok := errors.AsType[*httpError](err); ok {
-		return envelope.Errors{{Code: envelope.InvalidRequest, Message: fault.message}}
+	if fault, ok := errors.AsType[*server.RequestError](err); ok {
+		return envelope.Errors{{Code: envelope.InvalidRequest, Message: fault.Message}}
 	}
 	if namespace, ok := errors.AsType[*access.NamespaceError](err); ok {
 		return envelope.Errors{{Code: envelope.InvalidArguments, Message: namespaceMessage(namespace)}}

@@ -1,9 +1,11 @@
 package forrst
 
 import (
+	"context"
 	"time"
 
 	"forrst.dev/lock-operator/facade/forrst/envelope"
+	"forrst.dev/lock-operator/facade/forrst/forward"
 )
 
 // Function is a function that a test adds.
@@ -25,10 +27,18 @@ func (h *Handler) Add(functions ...Function) {
 				for _, problem := range problems {
 					c.faults.Add(problem)
 				}
-				return invoke
+				return func(ctx context.Context) (any, error) { return invoke(context.WithValue(ctx, traceKey{}, c.trace)) }
 			},
 		})
 	}
+}
+
+type traceKey struct{}
+
+// TraceOf returns the trace of the call of an added function whose context is ctx, or nil.
+func TraceOf(ctx context.Context) *forward.Trace {
+	trace, _ := ctx.Value(traceKey{}).(*forward.Trace)
+	return trace
 }
 
 // RenewAfter replaces the pauses between renewals of the locks of routed functions, and returns

@@ -1,16 +1,13 @@
 package forrst
 
 import (
-	"errors"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/wire"
-	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/server"
 )
 
@@ -32,15 +29,6 @@ func namesOfNamespaces(r *http.Request) []string {
 // jsonType is the Content-Type of every answer. It must not be changed.
 var jsonType = []string{"application/json"}
 
-// httpError refuses a request that cannot be read.
-type httpError struct {
-	status  int
-	message string
-}
-
-// Error implements error.
-func (e *httpError) Error() string { return e.message }
-
 // serveForrst answers one HTTP request with one envelope, whatever is wrong with it.
 func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
 	c := &call{Handler: h, response: envelope.NewResponse("")}
@@ -55,39 +43,18 @@ func (h *Handler) serveCrossOrigin(w http.ResponseWriter, r *http.Request) {
 	c.Send()
 }
 
-// receive checks method, media type and size in this order and reads the body.
-func receive(r *http.Request, counted *limits.Body) ([]byte, error) {
-	switch {
-	case r.Method != http.MethodPost:
-		return nil, &httpError{http.StatusMethodNotAllowed, "The method must be POST"}
-	case !isJSON(r.Header.Get("Content-Type")):
-		return nil, &httpError{http.StatusUnsupportedMediaType, "The content type must be application/json"}
-	case !isPlain(r.Header.Get("Content-Encoding")):
-		return nil, &httpError{http.StatusUnsupportedMediaType, "The body must not have a content encoding"}
-	}
-	body, err := counted.ReadAll(r.ContentLength)
-	_, isRefused := errors.AsType[*limits.Error](err)
-	switch {
-	case isRefused:
-		return nil, err
-	case errors.Is(err, limits.ErrTooLarge):
-		return nil, &httpError{http.StatusRequestEntityTooLarge, "The body must be at most " + strconv.Itoa(MaxRequestBytes) + " bytes"}
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, &httpError{http.StatusRequestTimeout, "The body did not arrive in time"}
-	case err != nil:
-		return nil, &httpError{http.StatusBadRequest, "The body could not be read to its end"}
-	}
-	return body, nil
-}
-
-// isJSON accepts any parameters, also malformed ones, and no header at all (docs/forrst.md, section 4.1).
-func isJSON(contentType string) bool {
+// receive checks method, media type and size in this order and reads the body. It accepts a media type with any parameters,
+// also malformed ones, and none at all (docs/forrst.md, section 4.1).
+func (c *call) receive() ([]byte, error) {
+	contentType := c.Request.Header.Get("Content-Type")
 	mediaType, _, _ := strings.Cut(contentType, ";")
-	return contentType == "" || strings.EqualFold(strings.TrimSpace(mediaType), "application/json")
-}
-
-func isPlain(contentEncoding string) bool {
-	return contentEncoding == "" || strings.EqualFold(contentEncoding, "identity")
+	switch {
+	case c.Request.Method != http.MethodPost:
+		return nil, &server.RequestError{Status: http.StatusMethodNotAllowed, Message: "The method must be POST"}
+	case contentType != "" && !strings.EqualFold(strings.TrimSpace(mediaType), "application/json"):
+		return nil, &server.RequestError{Status: http.StatusUnsupportedMediaType, Message: "The content type must be application/json"}
+	}
+	return c.ReadBody(MaxRequestBytes)
 }
 
 // Send implements [server.Protocol]: it writes the response with the headers of docs/forrst.md, section 4.3. A success can
@@ -96,14 +63,9 @@ func (c *call) Send() {
 	server.BeginAnswer(c.Writer, c.Request)
 	response, header := c.response, c.Writer.Header()
 	if !c.isForeign {
-		switch c.status {
-		case http.StatusUnauthorized:
-			header.Set("WWW-Authenticate", "Bearer")
-		case http.StatusMethodNotAllowed:
+		c.SetStatusHeaders(c.status)
+		if c.status == http.StatusMethodNotAllowed {
 			header.Set("Allow", http.MethodPost)
-		case http.StatusRequestTimeout:
-			// What the client still sends must not be taken for another request.
-			header.Set("Connection", "close")
 		}
 	}
 	if len(c.named) == 0 && c.Caller.Namespace != "" {

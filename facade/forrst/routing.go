@@ -116,7 +116,7 @@ func (c *call) checkDemands(route *routes.Route) {
 func (c *call) forward(ctx context.Context, route routes.Route) (any, error) {
 	answer, isUnstarted, err := c.forwarder.Do(ctx, &forward.Call{
 		Request: c.request, Route: route, Caller: c.Caller.Holder(), Namespace: c.Caller.Namespace,
-		FullKey: c.fullKey, FencingToken: c.fencing, Lock: c.endingLock, Answer: c.Body,
+		FullKey: c.fullKey, FencingToken: c.fencing, Lock: c.endingLock, Trace: c.trace, Answer: c.Body,
 	})
 	c.isUnstarted = isUnstarted
 	if err != nil {

@@ -44,9 +44,7 @@ func (c *call) beginTrace() {
 	case trace != nil:
 		trace.Span = forward.NewSpanID()
 	}
-	if trace != nil {
-		ctx = forward.WithTrace(ctx, trace)
-	}
+	c.trace = trace
 	if ctx != c.Request.Context() {
 		c.Request = c.Request.WithContext(ctx)
 	}

@@ -85,7 +85,7 @@ func TestTraceOfACall(t *testing.T) {
 			var seen forward.Trace
 			var f *fixture
 			f = newFixture(t, function("traced", func(ctx context.Context) (any, error) {
-				seen, _ = forward.TraceOf(ctx)
+				seen = *forrst.TraceOf(ctx)
 				f.clock.SetTime(f.clock.Now().Add(2 * time.Second))
 				return true, nil
 			}))
@@ -127,8 +127,7 @@ func TestTraceOfACall(t *testing.T) {
 
 func TestUntracedCallHasNoTrace(t *testing.T) {
 	f := newFixture(t, function("f", func(ctx context.Context) (any, error) {
-		_, ok := forward.TraceOf(ctx)
-		return ok, nil
+		return forrst.TraceOf(ctx) != nil, nil
 	}))
 	if got := f.post(envelopeWith("f", "", "")); string(got.Result) != "false" {
 		t.Error(got.body)

@@ -97,7 +97,7 @@ func (c *call) Read() (asked server.Asked, err error) {
 		}
 	}
 	if c.operation.hasBody {
-		if c.body, err = receive(c.Request, c.Body); err != nil {
+		if c.body, err = c.receive(); err != nil {
 			return asked, err
 		}
 	}
@@ -173,13 +173,7 @@ func (c *call) Send() {
 	case c.problem != nil:
 		c.problem.Instance = c.Request.URL.EscapedPath()
 		c.problem.SetHeaders(header)
-		switch c.problem.Status {
-		case http.StatusUnauthorized:
-			header.Set("WWW-Authenticate", "Bearer")
-		case http.StatusRequestTimeout:
-			// What the client still sends must not be taken for another request.
-			header.Set("Connection", "close")
-		}
+		c.SetStatusHeaders(c.problem.Status)
 		// A client that has gone needs no answer.
 		_ = c.write(c.problem.Status, problems.ContentType, encode(c.problem.Document))
 	case c.answered != nil:

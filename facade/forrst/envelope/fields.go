@@ -27,13 +27,9 @@ func parse(body []byte, problems *Errors) (Fields, *Error) {
 
 // ReadObject prepares to read arguments or options, of which the whole is named by pointer. An empty array is an empty
 // object: PHP cannot tell them apart (docs/forrst.md, section 1.3). ReadObject reports false if raw is neither; the Fields
-// can be used all the same, as an empty object, which is what absent options and arguments are. Problems are
-// [InvalidArguments].
-func ReadObject(raw json.RawMessage, pointer string, problems *Errors) (Fields, bool) {
-	return readObject(raw, pointer, problems)
-}
-
-func readObject(raw json.RawMessage, pointer string, faults strictjson.Faults) (Fields, bool) {
+// can be used all the same, as an empty object, which is what absent options and arguments are. Of an [*Errors] for faults,
+// problems are [InvalidArguments].
+func ReadObject(raw json.RawMessage, pointer string, faults strictjson.Faults) (Fields, bool) {
 	isGiven := len(raw) > 0
 	if !isGiven || isEmptyArray(raw) {
 		raw = emptyObject
@@ -121,7 +117,7 @@ func (f *Fields) elements(name string, problems *Errors, visit func(pointer stri
 			return // Nothing that is found would be told.
 		}
 		pointer := "/" + name + "/" + strconv.Itoa(index)
-		element, ok := readObject(value, pointer, (*envelopeFaults)(problems))
+		element, ok := ReadObject(value, pointer, (*envelopeFaults)(problems))
 		if !ok {
 			problems.addAt(InvalidRequest, pointer, "An element must be an object")
 			return

@@ -86,17 +86,11 @@ func DecodeRequest(body []byte) (Request, Errors) {
 // AppendRequest appends the encoded request to dst. What comes from a request that was decoded, such as its arguments, is
 // copied byte by byte, which is also quicker than [Encode].
 func AppendRequest(dst []byte, request *Request) []byte {
-	dst = append(dst, `{"protocol":{"name":`...)
-	dst = appendText(dst, request.Protocol.Name)
-	dst = append(dst, `,"version":`...)
-	dst = appendText(dst, request.Protocol.Version)
-	dst = append(dst, `},"id":`...)
-	dst = appendText(dst, request.ID)
-	dst = append(dst, `,"call":{"function":`...)
-	dst = appendText(dst, request.Call.Function)
+	dst = append(append(dst, `{"protocol":`...), MustEncode(request.Protocol)...)
+	dst = appendText(append(dst, `,"id":`...), request.ID)
+	dst = appendText(append(dst, `,"call":{"function":`...), request.Call.Function)
 	if request.Call.Version != "" {
-		dst = append(dst, `,"version":`...)
-		dst = appendText(dst, request.Call.Version)
+		dst = appendText(append(dst, `,"version":`...), request.Call.Version)
 	}
 	dst = appendMember(dst, "arguments", request.Call.Arguments)
 	dst = append(dst, '}')
@@ -106,8 +100,7 @@ func AppendRequest(dst []byte, request *Request) []byte {
 		if i > 0 {
 			separator = `,{"urn":`
 		}
-		dst = append(dst, separator...)
-		dst = appendText(dst, request.Extensions[i].URN)
+		dst = appendText(append(dst, separator...), request.Extensions[i].URN)
 		dst = appendMember(dst, "options", request.Extensions[i].Options)
 		dst = append(dst, '}')
 	}

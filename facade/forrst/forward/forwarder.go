@@ -54,6 +54,9 @@ type Call struct {
 	FencingToken int64
 	// Lock ends with the function. Nil if there is none, or if it stays.
 	Lock *Lock
+	// Trace is where the call belongs in a distributed trace. Nil if the caller told of none, and then its request has no
+	// tracing extension.
+	Trace *Trace
 	// Answer is where the answer takes its memory from. Required.
 	Answer Room
 }

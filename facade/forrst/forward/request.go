@@ -30,15 +30,14 @@ func (f *Forwarder) request(ctx context.Context, call *Call) *request {
 	r.Context = envelope.WithMember(call.Request.Context, "caller", envelope.MustEncode(wire.ServiceName))
 	r.Extensions = nil
 	span := ""
-	trace, isTraced := TraceOf(ctx)
-	if isTraced {
+	if call.Trace != nil {
 		span = NewSpanID()
-		trace.addTo(r.header, span)
+		call.Trace.addTo(r.header, span)
 	}
 	for position, extension := range call.Request.Extensions {
 		switch name := envelope.ExtensionName(extension.URN); {
 		case name == envelope.Tracing:
-			extension.Options = trace.options(span)
+			extension.Options = call.Trace.options(span)
 		case name == envelope.Deadline:
 			// The caller waits no longer than for the timeout of the route.
 			left := call.Route.Timeout

@@ -2,7 +2,6 @@ package forward
 
 import (
 	"cmp"
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -39,21 +38,6 @@ func (t *Trace) Traceparent() (string, bool) {
 		return "", false
 	}
 	return header, true
-}
-
-type traceKey struct{}
-
-// WithTrace returns the context of a call that belongs to the trace.
-func WithTrace(ctx context.Context, trace *Trace) context.Context {
-	return context.WithValue(ctx, traceKey{}, trace)
-}
-
-// TraceOf returns the trace of the call whose context is ctx. It reports false if the caller told of none.
-func TraceOf(ctx context.Context) (Trace, bool) {
-	if trace, ok := ctx.Value(traceKey{}).(*Trace); ok {
-		return *trace, true
-	}
-	return Trace{}, false
 }
 
 // NewTrace returns a trace that begins here, with the ID that the caller chose or, if that is empty, a random one. It has no
