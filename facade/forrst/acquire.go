@@ -98,19 +98,12 @@ func (c *call) authorizeSet(ctx context.Context, set *locks.Set) error {
 
 // acquiredAll describes locks that the caller has acquired together.
 func (c *call) acquiredAll(granted []*v1alpha1.Lock) wire.AcquiredAll {
-	all := wire.AcquiredAll{Acquired: true, Owner: granted[0].Spec.Owner}
-	last, first := granted[0], granted[0]
+	last, first := locks.Outermost(granted)
+	c.reportFencing(last)
+	all := wire.AcquiredAll{Acquired: true, Owner: last.Spec.Owner, FencingToken: c.fencing, ExpiresAt: timestamp(first.Spec.ExpireTime)}
 	for _, each := range granted {
 		all.Locks = append(all.Locks, wire.ListedLock{Key: each.Spec.Key, Lock: wireLock(each)})
-		if number, err := each.FencingToken(); err == nil && number > all.FencingToken {
-			all.FencingToken, last = number, each
-		}
-		if each.Spec.ExpireTime.Before(first.Spec.ExpireTime.Time) {
-			first = each
-		}
 	}
-	all.ExpiresAt = timestamp(first.Spec.ExpireTime)
-	c.reportFencing(last)
 	return all
 }
 

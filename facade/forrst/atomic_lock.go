@@ -94,7 +94,15 @@ func (c *call) invokeLocked(ctx context.Context, position int, options lockOptio
 			// Whose options are at fault gets no entry.
 			c.report(position, lockEntry{Key: options.key})
 		}
-		return nil, c.lockProblem(err, position, options)
+		fullKey := "lock:" + options.key // In the caller's own spelling.
+		if options.Scope() == v1alpha1.ScopeFunction {
+			fullKey = "lock:" + c.request.Call.Function + ":" + options.key
+		}
+		about := errorContext{
+			kind: lockExtension, key: options.key, pointer: optionsPointer(position), block: options.block,
+			held: wire.HeldDetails{Key: options.key, Scope: wire.ScopeOf(options.Scope()), FullKey: fullKey},
+		}
+		return nil, about.problem(err)
 	}
 	keep := false
 	defer func() {
@@ -141,17 +149,4 @@ func (c *call) reportFencing(granted *v1alpha1.Lock) {
 	}
 	c.fencing = token
 	c.reportAs(wire.FencingURN, wire.Fencing{Token: token})
-}
-
-// lockProblem returns what the caller is told about an error. It names the full key in the caller's own spelling.
-func (c *call) lockProblem(err error, position int, options lockOptions) error {
-	fullKey := "lock:" + options.key
-	if options.Scope() == v1alpha1.ScopeFunction {
-		fullKey = "lock:" + c.request.Call.Function + ":" + options.key
-	}
-	about := errorContext{
-		kind: lockExtension, key: options.key, pointer: optionsPointer(position), block: options.block,
-		held: wire.HeldDetails{Key: options.key, Scope: wire.ScopeOf(options.Scope()), FullKey: fullKey},
-	}
-	return about.problem(err)
 }

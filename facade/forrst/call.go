@@ -7,12 +7,15 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"forrst.dev/lock-operator/api/v1alpha1"
 	"forrst.dev/lock-operator/facade/access"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
 	"forrst.dev/lock-operator/facade/forrst/forward"
+	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/server"
 	"forrst.dev/lock-operator/lock"
@@ -28,39 +31,31 @@ type call struct {
 	server.Call
 	*Handler
 
-	request envelope.Request
-	// size is how many bytes the request has.
-	size     int
+	request  envelope.Request
+	size     int      // of the request, in bytes
+	named    []string // the namespaces that the request names, usually none
 	function *function
-	// faults are what is wrong with extensions and arguments.
-	faults   envelope.Errors
+	faults   envelope.Errors // what is wrong with extensions and arguments
 	response *envelope.Response
-	// trace is where the call belongs in a distributed trace. Nil if nothing tells of one.
-	trace *forward.Trace
+	status   int  // that of the answer
+	isBare   bool // a result alone is the answer
 	// decorate is done to the response of a call that could be read, whatever came of it.
 	decorate []func()
 	// markCompleted is called when the function is over. Nil if no extension needs that.
 	markCompleted func()
 	// undo takes back what the function has done, if its caller cannot learn of it. Nil if there is nothing to take back.
 	undo func(context.Context)
-	// endingLock is the lock that ends with a routed function. Nil if there is none or it stays.
-	endingLock *forward.Lock
-	// isUnstarted says that a routed function cannot have begun.
-	isUnstarted bool
-	// fencing is the number of the grant, 0 if no lock was acquired.
-	fencing int64
-	// fullKey is that of the lock around a routed function. Empty if there is none.
-	fullKey v1alpha1.FullKey
+	// trace is where the call belongs in a distributed trace. Nil if nothing tells of one.
+	trace *forward.Trace
 	// about is the full key of the lock that the call is about, as far as it is known when the arguments have been let go of.
-	about v1alpha1.FullKey
-	// isForeign says that the errors of the answer are those of a service that a routed function runs in.
-	isForeign bool
-	// isBare says that a result alone is the answer.
-	isBare bool
-	// named are the namespaces that the request names, usually none.
-	named []string
-	// status is that of the answer.
-	status int
+	about   v1alpha1.FullKey
+	fencing int64 // the number of the grant, 0 if no lock was acquired
+
+	// Of a routed function:
+	fullKey     v1alpha1.FullKey // that of the lock around it; empty if there is none
+	endingLock  *forward.Lock    // ends with the function; nil if there is none or it stays
+	isUnstarted bool             // it cannot have begun
+	isForeign   bool             // the errors of the answer are those of its service
 }
 
 // Read implements [server.Protocol].
@@ -78,7 +73,10 @@ func (c *call) Read() (server.Asked, error) {
 	if len(problems) > 0 {
 		return server.Asked{Cost: limits.Work}, problems
 	}
-	c.named = namesOfNamespaces(c.Request)
+	c.named = c.Request.Header.Values(wire.NamespaceHeader)
+	if fromPath := c.Request.PathValue(namespacePart); fromPath != "" {
+		c.named = append(slices.Clip(c.named), fromPath)
+	}
 	c.beginTrace()
 	c.addRetryAdvice()
 	// An unknown function costs as much as one that acquires.
@@ -213,7 +211,7 @@ func (c *call) Conclude(err error) server.Conclusion {
 	if fault, ok := errors.AsType[*server.RequestError](err); ok {
 		c.status = fault.Status
 	}
-	concluded := server.Conclusion{Key: c.refusedLock, FencingToken: c.fencing, Outcome: okOutcome, Status: c.status}
+	concluded := server.Conclusion{Key: c.refusedLock, FencingToken: c.fencing, Outcome: "OK", Status: c.status}
 	if c.function != nil {
 		concluded.Class, concluded.Operation, concluded.Function = c.function.class, c.function.operation(), c.request.Call.Function
 	}
@@ -235,14 +233,7 @@ func (c *call) refusedLock() v1alpha1.FullKey {
 	return c.requestedLock()
 }
 
-// Outcomes that are not the code of an error.
-const (
-	okOutcome = "OK"
-	// otherOutcome stands for the codes that routed functions make up.
-	otherOutcome = "OTHER"
-)
-
-// outcomeOf returns one of a bounded number of texts.
+// outcomeOf returns one of a bounded number of texts. OTHER stands for the codes that routed functions make up.
 func outcomeOf(code envelope.Code) string {
 	switch code {
 	case envelope.ParseError, envelope.InvalidRequest, envelope.InvalidProtocolVersion, envelope.InvalidArguments,
@@ -254,7 +245,7 @@ func outcomeOf(code envelope.Code) string {
 			return string(code)
 		}
 	}
-	return otherOutcome
+	return "OTHER"
 }
 
 // refusalReasons are the codes that are refusals for the audit.
@@ -264,4 +255,76 @@ var refusalReasons = map[envelope.Code]audit.Reason{
 	envelope.LockRefused:           audit.Forbidden,
 	envelope.LockOwnershipMismatch: audit.WrongOwner,
 	envelope.RateLimited:           audit.RateLimited,
+}
+
+// MaxRequestBytes is the largest body that is read (docs/forrst.md, section 4.1).
+const MaxRequestBytes = 1 << 20
+
+// namespacePart is the part of the path that names a namespace.
+const namespacePart = "namespace"
+
+// jsonType is the Content-Type of every answer. It must not be changed.
+var jsonType = []string{"application/json"}
+
+// serveForrst answers one HTTP request with one envelope, whatever is wrong with it.
+func (h *Handler) serveForrst(w http.ResponseWriter, r *http.Request) {
+	c := &call{Handler: h, response: envelope.NewResponse("")}
+	h.calls.Serve(w, r, &c.Call, c)
+}
+
+// serveCrossOrigin refuses what a browser sends on behalf of another site's page.
+func (h *Handler) serveCrossOrigin(w http.ResponseWriter, r *http.Request) {
+	c := &call{Handler: h, Call: server.Call{Request: r, Writer: w, Start: h.config.Clock.Now()}, response: envelope.NewResponse("")}
+	c.response.Errors = envelope.Errors{{Code: envelope.Forbidden, Message: "Pages of other origins must not call this service"}}
+	c.status = c.response.Status()
+	c.Send()
+}
+
+// receive checks method, media type and size in this order and reads the body. It accepts a media type with any parameters,
+// also malformed ones, and none at all (docs/forrst.md, section 4.1).
+func (c *call) receive() ([]byte, error) {
+	contentType := c.Request.Header.Get("Content-Type")
+	mediaType, _, _ := strings.Cut(contentType, ";")
+	switch {
+	case c.Request.Method != http.MethodPost:
+		return nil, &server.RequestError{Status: http.StatusMethodNotAllowed, Message: "The method must be POST"}
+	case contentType != "" && !strings.EqualFold(strings.TrimSpace(mediaType), "application/json"):
+		return nil, &server.RequestError{Status: http.StatusUnsupportedMediaType, Message: "The content type must be application/json"}
+	}
+	return c.ReadBody(MaxRequestBytes)
+}
+
+// Send implements [server.Protocol]: it writes the response with the headers of docs/forrst.md, section 4.3. A success can
+// go without its envelope.
+func (c *call) Send() {
+	server.BeginAnswer(c.Writer, c.Request)
+	response, header := c.response, c.Writer.Header()
+	if !c.isForeign {
+		c.SetStatusHeaders(c.status)
+		if c.status == http.StatusMethodNotAllowed {
+			header.Set("Allow", http.MethodPost)
+		}
+	}
+	if len(c.named) == 0 && c.Caller.Namespace != "" {
+		header.Set(wire.NamespaceHeader, c.Caller.Namespace)
+	}
+	if node := response.Node(); node != "" && envelope.FitsHeader(node) { // A routed function may tell.
+		header.Set("X-Forrst-Node", node)
+	}
+	if response.ID != nil && envelope.FitsHeader(*response.ID) {
+		header.Set("X-Forrst-Request-Id", *response.ID)
+	}
+	if after := retryAfterOf(response.Errors); after != "" {
+		header.Set("Retry-After", after)
+	}
+	body := response.Result
+	if !c.isBare || len(response.Errors) > 0 {
+		body = envelope.MustEncode(response)
+	}
+	header["Content-Type"] = jsonType
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	header.Set("X-Forrst-Duration-Ms", strconv.FormatInt(c.elapsed().Milliseconds(), 10))
+	c.Writer.WriteHeader(c.status)
+	// A client that has gone needs no answer.
+	_, _ = c.Writer.Write(body)
 }

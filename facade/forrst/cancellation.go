@@ -59,17 +59,8 @@ func (c *call) invokeCancellable(ctx context.Context, token string, invoke Invoc
 	return result, err
 }
 
-type tokenDetails struct {
-	Token string `json:"token"`
-}
-
 func tokenProblem(code envelope.Code, message, token string) error {
-	return new(envelope.Error{Code: code, Message: message}.With(tokenDetails{token}))
-}
-
-type cancelResult struct {
-	Cancelled bool   `json:"cancelled"`
-	Token     string `json:"token"`
+	return new(envelope.Error{Code: code, Message: message}.With(map[string]string{"token": token}))
 }
 
 // prepareCancel cancels calls of the same caller on the same replica.
@@ -79,7 +70,7 @@ func (c *call) prepareCancel() Invocation {
 	return func(context.Context) (any, error) {
 		switch isKnown, isCancelled := c.cancellations.cancel(cancellationKey{c.Caller.Holder(), token}); {
 		case isCancelled:
-			return cancelResult{Cancelled: true, Token: token}, nil
+			return map[string]any{"cancelled": true, "token": token}, nil
 		case isKnown:
 			return nil, tokenProblem(envelope.CancellationTooLate, "The function of the call is over", token)
 		}

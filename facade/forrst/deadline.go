@@ -12,12 +12,10 @@ import (
 
 // deadlineData is the data of the deadline extension (docs/forrst.md, section 10.1).
 type deadlineData struct {
-	// Specified is as sent.
-	Specified json.RawMessage   `json:"specified"`
-	Elapsed   envelope.Duration `json:"elapsed"`
-	Remaining envelope.Duration `json:"remaining"`
-	// Utilization is the part of the time that was used, from 0 to 1.
-	Utilization float64 `json:"utilization"`
+	Specified   json.RawMessage   `json:"specified"` // as sent
+	Elapsed     envelope.Duration `json:"elapsed"`
+	Remaining   envelope.Duration `json:"remaining"`
+	Utilization float64           `json:"utilization"` // the part of the time that was used, from 0 to 1
 }
 
 // errDeadline is the cause that ends the context of a call at its deadline.
@@ -25,8 +23,7 @@ var errDeadline = errors.New("the deadline of the call has passed")
 
 // callDeadline is when a call must be over.
 type callDeadline struct {
-	// specified is the deadline as sent.
-	specified json.RawMessage
+	specified json.RawMessage // as sent
 	// length is measured from the receipt of the request. It is zero if the deadline had passed before.
 	length time.Duration
 }

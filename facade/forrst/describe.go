@@ -12,10 +12,8 @@ import (
 // describedService is what the documents of package describe tell of the configuration.
 func (h *Handler) describedService() describe.Service {
 	return describe.Service{
-		Version:         h.config.Version,
-		NeedsReason:     h.config.Access.AuthenticatesCallers(),
-		MaxRequestBytes: MaxRequestBytes,
-		MaxBlock:        h.config.MaxBlock,
+		Version: h.config.Version, NeedsReason: h.config.Access.AuthenticatesCallers(),
+		MaxRequestBytes: MaxRequestBytes, MaxBlock: h.config.MaxBlock,
 	}
 }
 

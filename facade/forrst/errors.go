@@ -112,7 +112,8 @@ func (c *errorContext) invalid(err error) envelope.Errors {
 	var problems envelope.Errors
 	for _, problem := range invalid.Problems {
 		name := fieldNames.Replace(problem.Field)
-		problems.Add(envelope.Error{Code: envelope.InvalidArguments, Message: name + ": " + problem.ErrorBody()}.At(fieldPointer(c.pointer, name)))
+		told := envelope.Error{Code: envelope.InvalidArguments, Message: name + ": " + problem.ErrorBody()}
+		problems.Add(told.At(fieldPointer(c.pointer, name)))
 	}
 	return problems
 }

@@ -2,7 +2,7 @@
 // holds what: that is package locks.
 //
 // One call goes through these steps, in the order of docs/forrst.md, section 1.6, for which [server.Calls] sees: the HTTP
-// request is read (http.go), its envelope is decoded (package envelope), the function is looked up (functions.go), extensions
+// request is read, its envelope is decoded (package envelope), the function is looked up (functions.go), extensions
 // and arguments are checked (extensions.go), and only when nothing can be refused do the extensions begin their work around
 // the function (call.go). So a lock is never taken for a function that does not run.
 //
@@ -23,24 +23,20 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/facade/locks"
 	"forrst.dev/lock-operator/facade/server"
+	"forrst.dev/lock-operator/lock"
 )
 
 // Path is where the Forrst protocol is spoken.
 const Path = wire.Path
 
-// doorName is the name of the door in metrics and in the audit.
-const doorName = "forrst"
-
 // Handler is the Forrst door to locks. It implements [server.Door] and is safe for concurrent use.
 type Handler struct {
-	config    Config
-	functions registry
-	// cancellations are the calls that can be cancelled.
+	config        Config
+	functions     registry
 	cancellations *cancellations
 	health        healthChecks
-	// forwarder calls routed functions. Nil if there are none.
-	forwarder *forward.Forwarder
-	calls     server.Calls
+	forwarder     *forward.Forwarder // calls routed functions; nil if there are none
+	calls         server.Calls
 }
 
 // Config configures a [Handler].
@@ -68,22 +64,15 @@ type Config struct {
 	Logger logr.Logger
 }
 
-func (c *Config) validate() error {
-	switch {
-	case c.Server == nil || c.Access == nil || c.Locks == nil:
-		return errors.New("facade: Server, Access and Locks are required")
-	case c.Routing != nil && (c.Routing.Routes == nil || c.Routing.Client == nil):
-		return errors.New("facade: Routing needs Routes and a Client")
-	case c.MaxBlock < 0:
-		return errors.New("facade: the maximum block must not be negative")
-	}
-	return nil
-}
-
 // New returns a door, or an error that says what is wrong with config.
 func New(config Config) (*Handler, error) {
-	if err := config.validate(); err != nil {
-		return nil, err
+	switch {
+	case config.Server == nil || config.Access == nil || config.Locks == nil:
+		return nil, errors.New("facade: Server, Access and Locks are required")
+	case config.Routing != nil && (config.Routing.Routes == nil || config.Routing.Client == nil):
+		return nil, errors.New("facade: Routing needs Routes and a Client")
+	case config.MaxBlock < 0:
+		return nil, errors.New("facade: the maximum block must not be negative")
 	}
 	config.MaxBlock = cmp.Or(config.MaxBlock, locks.DefaultMaxWait)
 	if config.Clock == nil {
@@ -93,10 +82,15 @@ func New(config Config) (*Handler, error) {
 		config: config, cancellations: newCancellations(config.Clock),
 		functions: registry{byName: map[string]*function{}}, health: healthChecks{checks: map[string]*healthCheck{}},
 		calls: server.Calls{
-			Server: config.Server, Door: doorName, Access: config.Access, Clock: config.Clock, Logger: config.Logger, MaxBodyBytes: MaxRequestBytes,
+			Server: config.Server, Door: "forrst", Access: config.Access, Clock: config.Clock, Logger: config.Logger, MaxBodyBytes: MaxRequestBytes,
 		},
 	}
-	h.forwarder = h.newForwarder()
+	if config.Routing != nil {
+		h.forwarder = &forward.Forwarder{
+			Client: config.Routing.Client, IsHandled: HandlesExtension, MaxTTL: config.Locks.MaxTTL(), Pause: lock.RenewalPause,
+			Clock: config.Clock, Background: config.Server.Background(), Logger: config.Logger,
+		}
+	}
 	for _, function := range servedFunctions() {
 		h.functions.add(function)
 	}

@@ -169,16 +169,9 @@ func (c *call) prepareExtendedStatus() Invocation {
 func wireLock(current *v1alpha1.Lock) wire.Lock {
 	spec := &current.Spec
 	described := wire.Lock{
-		FullKey:    string(spec.FullKey()),
-		Owner:      spec.Owner,
-		Scope:      wire.ScopeOf(spec.Scope),
-		Function:   spec.Function,
-		Holder:     spec.Holder,
-		Reason:     spec.Reason,
-		HolderRef:  wire.NewHolderRef(spec.HolderRef),
-		AcquiredAt: timestamp(spec.AcquireTime),
-		RenewedAt:  timestamp(spec.RenewTime),
-		ExpiresAt:  timestamp(spec.ExpireTime),
+		FullKey: string(spec.FullKey()), Owner: spec.Owner, Scope: wire.ScopeOf(spec.Scope), Function: spec.Function,
+		Holder: spec.Holder, Reason: spec.Reason, HolderRef: wire.NewHolderRef(spec.HolderRef),
+		AcquiredAt: timestamp(spec.AcquireTime), RenewedAt: timestamp(spec.RenewTime), ExpiresAt: timestamp(spec.ExpireTime),
 	}
 	if spec.TTL != nil {
 		described.TTL = new(envelope.NewDuration(spec.TTL.Duration))

@@ -16,7 +16,6 @@ import (
 	"forrst.dev/lock-operator/facade/forrst/wire"
 	"forrst.dev/lock-operator/facade/limits"
 	"forrst.dev/lock-operator/facade/locks"
-	"forrst.dev/lock-operator/lock"
 )
 
 // Routing is how functions are found and called that run in other services.
@@ -49,22 +48,6 @@ func (r *Routing) Components() []Component {
 		}})
 	}
 	return components
-}
-
-// newForwarder returns what calls functions that run in other services.
-func (h *Handler) newForwarder() *forward.Forwarder {
-	if h.config.Routing == nil {
-		return nil
-	}
-	return &forward.Forwarder{
-		Client:     h.config.Routing.Client,
-		IsHandled:  HandlesExtension,
-		MaxTTL:     h.config.Locks.MaxTTL(),
-		Pause:      lock.RenewalPause,
-		Clock:      h.config.Clock,
-		Background: h.config.Server.Background(),
-		Logger:     h.config.Logger,
-	}
 }
 
 // route finds where a function runs that is not served here.

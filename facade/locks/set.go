@@ -165,6 +165,21 @@ func (s *Set) Acquire(ctx context.Context, function string) (granted []*v1alpha1
 	return granted, nil
 }
 
+// Outermost returns the lock of a set that was granted last, whose number fences all, and the one that expires first.
+func Outermost(held []*v1alpha1.Lock) (last, first *v1alpha1.Lock) {
+	last, first = held[0], held[0]
+	var highest int64
+	for _, each := range held {
+		if number, err := each.FencingToken(); err == nil && number > highest {
+			highest, last = number, each
+		}
+		if each.Spec.ExpireTime.Before(first.Spec.ExpireTime.Time) {
+			first = each
+		}
+	}
+	return last, first
+}
+
 // TakeBack ends grants of which the caller is not told; see [Locks.TakeBack].
 func (s *Set) TakeBack(ctx context.Context, function string, granted []*v1alpha1.Lock) {
 	grants := make([]*keptGrant, len(granted))

@@ -135,18 +135,14 @@ func (c *call) acquireSet() (*answer, error) {
 
 // describeSet returns locks as the caller is told them.
 func (c *call) describeSet(held []*v1alpha1.Lock) *wire.Set {
-	described := &wire.Set{}
-	expires := held[0].Spec.ExpireTime
+	last, first := locks.Outermost(held)
+	described := &wire.Set{ExpiresAt: formatStamp(first.Spec.ExpireTime)}
+	if number, err := last.FencingToken(); err == nil {
+		described.FencingToken, c.granted = number, last
+	}
 	for _, each := range held {
-		if number, err := each.FencingToken(); err == nil && number > described.FencingToken {
-			described.FencingToken, c.granted = number, each
-		}
-		if each.Spec.ExpireTime.Before(expires.Time) {
-			expires = each.Spec.ExpireTime
-		}
 		described.Locks = append(described.Locks, describe(each))
 	}
-	described.ExpiresAt = formatStamp(expires)
 	return described
 }
 

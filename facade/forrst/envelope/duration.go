@@ -142,10 +142,7 @@ func (f *Fields) unit() (Unit, bool) {
 // [Fields.Duration], which knows limits and says where an error is.
 func (d *Duration) UnmarshalJSON(data []byte) error {
 	var problems Errors
-	fields, ok := ReadObject(data, "", &problems)
-	if !ok {
-		problems.addAt(InvalidArguments, "", "A duration must be an object with value and unit")
-	}
+	fields, _ := ReadObject(data, "", &problems) // What is no object has no value, which is required.
 	read := fields.AsDuration(DurationLimits{AllowZero: true})
 	if len(problems) > 0 {
 		return problems

@@ -1,3 +1,11 @@
+// Package envelope is the Forrst 0.1.0 protocol: envelopes, errors, durations, versions and extension names. It knows neither
+// HTTP servers nor locks, and serves both ends of a call.
+//
+// What was sent is never reinterpreted on the way: arguments, options, results and details are [encoding/json.RawMessage], so
+// that numbers keep their digits and unknown members survive.
+//
+// The decoder is that of package strictjson: in objects that the protocol defines, a member that is read must not be given
+// twice. Members that are not read, such as those of context, are passed over.
 package envelope
 
 import (
@@ -13,8 +21,8 @@ const (
 	// ProtocolVersion is the version of the protocol that this package speaks. It understands every version with the same
 	// major number (docs/forrst.md, section 6.1).
 	ProtocolVersion = "0.1.0"
-	// supportedMajor is the major number of ProtocolVersion.
-	supportedMajor = "0"
+	// supported begins every version with the major number of ProtocolVersion.
+	supported = "0."
 )
 
 // Protocol says which protocol a message speaks.
@@ -55,7 +63,7 @@ func readProtocol(envelope *Fields) (protocol Protocol, refusal *Error) {
 		}
 		isForrst = isForrst && ok
 	}
-	if major, _, _ := strings.Cut(protocol.Version, "."); !isForrst || major == supportedMajor {
+	if !isForrst || strings.HasPrefix(protocol.Version, supported) {
 		return protocol, nil
 	}
 	return protocol, new(Error{Code: InvalidProtocolVersion, Message: "Protocol version " + protocol.Version + " is not supported"}.

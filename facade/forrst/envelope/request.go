@@ -16,9 +16,8 @@ const MaxDepth = strictjson.MaxDepth
 // Request is a call to a function (docs/forrst.md, section 1.1). Encoded with [encoding/json], it is what a client sends.
 type Request struct {
 	Protocol Protocol `json:"protocol"`
-	// ID names this attempt. The response repeats it. Not empty.
-	ID   string `json:"id"`
-	Call Call   `json:"call"`
+	ID       string   `json:"id"` // names this attempt, and the response repeats it; not empty
+	Call     Call     `json:"call"`
 	// Context is an object that travels with the call (docs/forrst.md, section 7), or nil.
 	Context    json.RawMessage    `json:"context,omitempty"`
 	Extensions []RequestExtension `json:"extensions,omitempty"`
@@ -29,17 +28,14 @@ type Call struct {
 	// Function is the name of the function, in any of its spellings. Not empty.
 	Function string `json:"function"`
 	// Version is as sent, which [FunctionVersion] reads. Empty means the highest stable version.
-	Version string `json:"version,omitempty"`
-	// Arguments is an object. Nil means an empty one.
-	Arguments json.RawMessage `json:"arguments,omitempty"`
+	Version   string          `json:"version,omitempty"`
+	Arguments json.RawMessage `json:"arguments,omitempty"` // an object; nil means an empty one
 }
 
 // RequestExtension asks for an optional feature (docs/forrst.md, section 8.1).
 type RequestExtension struct {
-	// URN is as sent: the response repeats it. Not empty.
-	URN string `json:"urn"`
-	// Options is an object. Nil means an empty one.
-	Options json.RawMessage `json:"options,omitempty"`
+	URN     string          `json:"urn"`               // as sent: the response repeats it; not empty
+	Options json.RawMessage `json:"options,omitempty"` // an object; nil means an empty one
 }
 
 // DecodeRequest reads the body of a request and checks the structure of its envelope in the order of docs/forrst.md,

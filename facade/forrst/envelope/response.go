@@ -13,12 +13,9 @@ var ErrNoResponse = errors.New("not a Forrst response")
 // Response answers a [Request] (docs/forrst.md, section 1.4). Either Errors is empty and Result is what the function
 // returned, which may be null, or Result is nil.
 type Response struct {
-	// Protocol is what the server speaks.
-	Protocol Protocol `json:"protocol"`
-	// ID is that of the request, or nil if it could not be learnt.
-	ID *string `json:"id"`
-	// Result is written as null if it is nil.
-	Result     json.RawMessage     `json:"result"`
+	Protocol   Protocol            `json:"protocol"` // what the server speaks
+	ID         *string             `json:"id"`       // that of the request, or nil if it could not be learnt
+	Result     json.RawMessage     `json:"result"`   // written as null if it is nil
 	Errors     Errors              `json:"errors,omitempty"`
 	Extensions []ResponseExtension `json:"extensions,omitempty"`
 	// Meta is an object about the processing of the call rather than its outcome, or nil.
@@ -28,10 +25,8 @@ type Response struct {
 // ResponseExtension reports on an optional feature (docs/forrst.md, section 8.1). Clients look entries up by URN; their
 // order means nothing.
 type ResponseExtension struct {
-	// URN is the one of the request.
-	URN string `json:"urn"`
-	// Data is an object, or nil.
-	Data json.RawMessage `json:"data,omitempty"`
+	URN  string          `json:"urn"`            // the one of the request
+	Data json.RawMessage `json:"data,omitempty"` // an object, or nil
 }
 
 // NewResponse returns a response without result or errors to the request with the id. An empty id means that it could not

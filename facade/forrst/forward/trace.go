@@ -15,20 +15,14 @@ import (
 // Trace is where a call belongs in a distributed trace (docs/forrst.md, section 10.2). What the façade calls on behalf of the
 // call carries ID, Baggage and State on, and has Span as parent.
 type Trace struct {
-	// ID names the trace. Not empty; any text if the caller chose it.
-	ID string
-	// Parent is the caller's part of the trace, any text. May be empty.
-	Parent string
-	// Span is the façade's own part of the trace. Not empty.
-	Span string
+	ID     string // names the trace; not empty, and any text if the caller chose it
+	Parent string // the caller's part of the trace, any text; may be empty
+	Span   string // the façade's own part of the trace; not empty
 	// W3CID is the ID in the form that W3C Trace Context asks for. Empty means ID, if that has the form.
-	W3CID string
-	// Baggage is an object that travels with the trace, or nil.
-	Baggage json.RawMessage
-	// State is the tracestate header of the call. May be empty.
-	State string
-	// Flags are the two digits that end a traceparent header.
-	Flags string
+	W3CID   string
+	Baggage json.RawMessage // an object that travels with the trace, or nil
+	State   string          // the tracestate header of the call; may be empty
+	Flags   string          // the two digits that end a traceparent header
 }
 
 // Traceparent returns the W3C header that carries the trace on. It reports false if the caller's ID does not fit in one.

@@ -11,13 +11,11 @@ import (
 	"forrst.dev/lock-operator/api/v1alpha1"
 )
 
+// The timeouts of routes.
 const (
-	// DefaultTimeout is the timeout of routes that name none.
-	DefaultTimeout = 30 * time.Second
-	// MinTimeout is the shortest timeout.
-	MinTimeout = time.Millisecond
-	// MaxTimeout is the longest timeout.
-	MaxTimeout = time.Hour
+	DefaultTimeout = 30 * time.Second // of routes that name none
+	MinTimeout     = time.Millisecond
+	MaxTimeout     = time.Hour
 )
 
 // Route says where functions run.

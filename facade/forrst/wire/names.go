@@ -8,12 +8,11 @@ import "forrst.dev/lock-operator/api/v1alpha1"
 
 // The extended lock functions, each in version "1.0.0".
 const (
-	// Acquire takes [AcquireArguments] and returns [Acquired].
-	Acquire = extendedFunction + "acquire"
-	// AcquireAll takes [AcquireArguments] with keys in place of the key, and returns [AcquiredAll].
-	AcquireAll = extendedFunction + "acquire-all"
-	// Renew takes [KeyArguments] with the owner and returns [Renewed].
-	Renew = extendedFunction + "renew"
+	Acquire     = extendedFunction + "acquire"     // takes [AcquireArguments] and returns [Acquired]
+	AcquireAll  = extendedFunction + "acquire-all" // takes [AcquireArguments] with keys for the key and returns [AcquiredAll]
+	Renew       = extendedFunction + "renew"       // takes [KeyArguments] with the owner and returns [Renewed]
+	List        = extendedFunction + "list"        // takes [ListArguments] and returns [Locks]
+	ListWaiters = extendedFunction + "waiters"     // takes [WaitersArguments] and returns [Waiters]
 	// Release takes [KeyArguments] with the owner and returns [Released]. It differs from the function of the protocol in its
 	// errors, which tell apart what has expired.
 	Release = extendedFunction + "release"
@@ -22,10 +21,6 @@ const (
 	ForceRelease = "urn:cline:forrst:ext:atomic-lock:fn:force-release"
 	// Status takes [KeyArguments] and returns [State], which tells more than the function of the protocol.
 	Status = extendedFunction + "status"
-	// List takes [ListArguments] and returns [Locks].
-	List = extendedFunction + "list"
-	// ListWaiters takes [WaitersArguments] and returns [Waiters].
-	ListWaiters = extendedFunction + "waiters"
 
 	extendedFunction = "urn:k8s:forrst:ext:atomic-lock:fn:"
 )
