@@ -14,10 +14,8 @@ import (
 
 // lockOptions are the options of the atomic lock extension (docs/forrst.md, section 12.2).
 type lockOptions struct {
-	// key is as sent.
-	key string
-	// block is how long to wait, nil if the caller would not wait at all.
-	block       *waitOption
+	key         string      // as sent
+	block       *waitOption // how long to wait, nil if the caller would not wait at all
 	autoRelease bool
 	locks.Acquisition
 }

@@ -37,15 +37,12 @@ const (
 
 // errorContext describes the call that an error of package lock ended.
 type errorContext struct {
-	kind callKind
-	// key is as sent.
-	key string
-	// pointer leads to the options or arguments.
-	pointer string
+	kind    callKind
+	key     string // as sent
+	pointer string // leads to the options or arguments
 	// held are the details of a lock that is held, but for its holder. Those who acquire a lock need them.
-	held wire.HeldDetails
-	// block is how long the caller would wait. Nil if not at all.
-	block *waitOption
+	held  wire.HeldDetails
+	block *waitOption // how long the caller would wait, nil if not at all
 }
 
 // problem returns what the caller is told, or err itself if that is no error of package lock which a call of this kind

@@ -104,8 +104,7 @@ func systemNames(extension, name string) []string {
 // registry finds functions by any of their names.
 type registry struct {
 	byName map[string]*function
-	// names are all spellings, in the order in which they were added.
-	names []string
+	names  []string // all spellings, in the order in which they were added
 }
 
 func (r *registry) add(added *function) {

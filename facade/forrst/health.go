@@ -140,9 +140,8 @@ type healthChecks struct {
 
 // healthCheck is one check, which may be under way.
 type healthCheck struct {
-	start time.Time
-	// isDone is closed when found is set.
-	isDone chan struct{}
+	start  time.Time
+	isDone chan struct{} // closed when found is set
 	found  componentHealth
 }
 

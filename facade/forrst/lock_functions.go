@@ -17,8 +17,7 @@ import (
 
 // namedLock is the lock that the arguments of a function name.
 type namedLock struct {
-	// sent is the full key as the caller spells it, which results repeat.
-	sent string
+	sent string // the full key as the caller spells it, which results repeat
 	key  v1alpha1.FullKey
 }
 

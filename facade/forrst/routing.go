@@ -2,7 +2,6 @@ package forrst
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -107,12 +106,9 @@ func (c *call) forward(ctx context.Context, route routes.Route) (any, error) {
 	}
 	c.response.Meta = answer.Meta
 	c.response.Extensions = append(c.response.Extensions, answer.Extensions...)
-	switch {
-	case len(answer.Errors) > 0:
+	if len(answer.Errors) > 0 {
 		c.isForeign = true
 		return nil, answer.Errors
-	case answer.Result == nil:
-		return json.RawMessage("null"), nil
 	}
 	return answer.Result, nil
 }

@@ -189,8 +189,7 @@ type CallError struct {
 	Kind Kind
 	// Reason says more, in words for callers: it tells nothing about the network.
 	Reason string
-	// Status is the HTTP status of the answer, or zero.
-	Status int
+	Status int // the HTTP status of the answer, or zero
 	// MayRun says that the service may still be running the function, until the timeout of the route has passed at the latest.
 	MayRun bool
 	// IsUnsent says that the service cannot have got the call.

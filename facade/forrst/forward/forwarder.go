@@ -103,9 +103,8 @@ func (f *Forwarder) Do(ctx context.Context, call *Call) (response *envelope.Resp
 type request struct {
 	envelope.Request
 
-	header http.Header
-	// positions are those of the extensions in the request of the caller.
-	positions []int
+	header    http.Header
+	positions []int // those of the extensions in the request of the caller
 }
 
 // request prepares the request of a call for its service, whose caller is the façade (docs/forrst.md, section 15).

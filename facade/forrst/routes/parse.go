@@ -30,10 +30,8 @@ const maxProblems = 20
 
 // Problem is a fault in a file.
 type Problem struct {
-	// Line counts from one. It is zero if the fault has no line.
-	Line int
-	// Reason says what is wrong.
-	Reason string
+	Line   int    // counts from one; zero if the fault has no line
+	Reason string // what is wrong
 }
 
 // ParseErrors are the faults in a file. As an error value they are not empty.
