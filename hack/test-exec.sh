@@ -16,7 +16,7 @@ set -euo pipefail
 if [ -n "${BUBBLES_ON_ONE_PROCESSOR:-}" ] && grep -q '"testing/synctest"' -- *_test.go 2>/dev/null; then export GOMAXPROCS=1; fi
 if grep -qs '"github.com/onsi/ginkgo/v2"' -- *_test.go; then
   labels="${TAG:-!timing && !nightly}"
-  set -- "$@" -ginkgo.seed="${SEED:-1}" -ginkgo.timeout=70m -ginkgo.fail-on-empty -ginkgo.label-filter="${labels#any}"
+  set -- "$@" -ginkgo.seed="${SEED:-1}" -ginkgo.timeout=55m -ginkgo.fail-on-empty -ginkgo.label-filter="${labels#any}"
   if [ -n "${REPORTS:-}" ]; then
     mkdir -p "$REPORTS/ginkgo"
     set -- "$@" -ginkgo.json-report="$REPORTS/ginkgo/$(basename "$1" .test)-$(basename "$PWD")${TAG:+-$TAG}.json"

@@ -105,9 +105,29 @@ func (e *examination) judgeWebhooks(ctx context.Context) {
 		last := slices.MaxFunc(authorities, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
 		e.judgeValidity("the authority in the caBundle", last.NotAfter, e.Now())
 	}
-	if webhooks := e.webhooks[lockWebhook]; len(webhooks) == 1 {
-		e.judgeExemptions(ctx, &webhooks[0])
+	for _, webhook := range e.webhooks[lockWebhook] {
+		for _, user := range exemptedBy(&webhook) {
+			if namespace, _, err := serviceaccount.SplitUsername(user); err == nil {
+				e.operatorNamespace = namespace
+			}
+		}
 	}
+	if webhooks := e.webhooks[lockWebhook]; len(webhooks) == 1 {
+		e.judgeExemptions(ctx, exemptedBy(&webhooks[0]))
+	}
+}
+
+// exemptedBy returns the users whose writes the webhook does not judge.
+func exemptedBy(webhook *admissionregistrationv1.ValidatingWebhook) (users []string) {
+	for _, condition := range webhook.MatchConditions {
+		if condition.Name != operatorCondition {
+			continue
+		}
+		for _, match := range quotedUser.FindAllStringSubmatch(condition.Expression, -1) {
+			users = append(users, match[1])
+		}
+	}
+	return users
 }
 
 // judgeWebhook says whether the API server asks the webhook about all that it is needed for.
@@ -160,27 +180,20 @@ func (r *Report) judgeValidity(what string, notAfter, now time.Time) {
 }
 
 // judgeExemptions looks at the users whose writes the webhook does not judge.
-func (e *examination) judgeExemptions(ctx context.Context, webhook *admissionregistrationv1.ValidatingWebhook) {
+func (e *examination) judgeExemptions(ctx context.Context, users []string) {
 	const check = "exempted users"
-	var users, missing []string
+	var missing []string
 	var unread error
-	for _, condition := range webhook.MatchConditions {
-		if condition.Name != operatorCondition {
-			continue
+	for _, user := range users {
+		namespace, name, err := serviceaccount.SplitUsername(user)
+		if err != nil {
+			continue // Other users cannot be made in the cluster.
 		}
-		for _, match := range quotedUser.FindAllStringSubmatch(condition.Expression, -1) {
-			users = append(users, match[1])
-			namespace, name, err := serviceaccount.SplitUsername(match[1])
-			if err != nil {
-				continue // Other users cannot be made in the cluster.
-			}
-			e.operatorNamespace = namespace
-			err = e.cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &corev1.ServiceAccount{})
-			if apierrors.IsNotFound(err) {
-				missing = append(missing, match[1])
-			} else if err != nil {
-				unread = err
-			}
+		err = e.cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &corev1.ServiceAccount{})
+		if apierrors.IsNotFound(err) {
+			missing = append(missing, user)
+		} else if err != nil {
+			unread = err
 		}
 	}
 	switch {
@@ -351,7 +364,7 @@ func (e *examination) doAbout(why string) string {
 	switch {
 	case has("x509"), has("tls:"):
 		return "the API server does not trust its certificate; see the authorities that it trusts: " + e.Kubectl("get", "mutatingwebhookconfigurations", "-o", "yaml")
-	case has("deadline exceeded"), has("i/o timeout"), has("Timeout exceeded"), has("handshake timeout"):
+	case has("deadline exceeded"), has("i/o timeout"), has("Timeout exceeded"), has("handshake timeout"), has("connection timed out"), has("no route to host"):
 		return "see that the network lets the API server reach it (network policies, firewall), and that it is not overloaded"
 	}
 	return "bring it back: " + e.Kubectl("get", "pods", "-A", "-l", nameLabel+"="+operatorName)
@@ -374,6 +387,9 @@ func (e *examination) judgeGuards(ctx context.Context) {
 	case webhooks == 0 && isAsked:
 		e.add(Fail, check, "apply config/guards of lock-operator, or take the label away: "+e.Kubectl("label", "namespace", namespace, fence.label+"-"),
 			"namespace %s has opted in, and no webhook configuration has %s: no object there is guarded", namespace, guardWebhook)
+	case webhooks > 1:
+		e.add(Warn, check, "delete that of the former installation: "+e.Kubectl("get", "validatingwebhookconfigurations"),
+			"%d webhook configurations have %s: where one of them does not answer, writes of guarded objects fail", webhooks, guardWebhook)
 	case webhooks == 0:
 		e.add(OK, check, "", "they are not installed, so a freeze is refused")
 	case e.lacks(fence):

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -38,8 +39,6 @@ const (
 	versionTimeout = 10 * time.Second
 	// defaultNamespace is where config/default installs the operator.
 	defaultNamespace = "forrst-system"
-	// newestField is the field of a Lock's spec that the definitions of all earlier versions lack.
-	newestField = "holderUID"
 )
 
 var (
@@ -190,24 +189,38 @@ func (e *examination) judgeType(ctx context.Context) (isServed bool) {
 			"its definition is being deleted, and all Locks with it: no lock can be taken")
 	case unserved != nil:
 		e.add(Fail, check, "see why: "+e.Kubectl("describe", "crd", name), "its definition is there, and the cluster does not serve Locks: %v", unserved)
-	case !hasField(&definition, newestField):
-		e.add(Fail, check, "apply config/crd of lock-operator: "+e.Kubectl("apply", "-k", "config/crd"), "its definition is of an earlier version: it lacks spec.%s", newestField)
-		return true
 	default:
+		if missing := missingField(&definition); missing != "" {
+			e.add(Fail, check, "apply config/crd of lock-operator: "+e.Kubectl("apply", "-k", "config/crd"), "its definition is of an earlier version: it lacks spec.%s", missing)
+			return true
+		}
 		e.add(OK, check, "", "the cluster serves %s", v1alpha1.GroupVersion)
 		return true
 	}
 	return false
 }
 
-// hasField reports whether the spec of a Lock has the field.
-func hasField(definition *apiextensionsv1.CustomResourceDefinition, field string) bool {
-	schema, err := apihelpers.GetSchemaForVersion(definition, v1alpha1.GroupVersion.Version)
-	if err != nil || schema == nil || schema.OpenAPIV3Schema == nil {
-		return false
+// missingField returns a field that the spec of a Lock has in this version and lacks in the definition, or "".
+func missingField(definition *apiextensionsv1.CustomResourceDefinition) string {
+	var defined map[string]apiextensionsv1.JSONSchemaProps
+	if schema, err := apihelpers.GetSchemaForVersion(definition, v1alpha1.GroupVersion.Version); err == nil && schema != nil && schema.OpenAPIV3Schema != nil {
+		defined = schema.OpenAPIV3Schema.Properties["spec"].Properties
 	}
-	_, has := schema.OpenAPIV3Schema.Properties["spec"].Properties[field]
-	return has
+	for _, name := range specFields() {
+		if _, has := defined[name]; !has {
+			return name
+		}
+	}
+	return ""
+}
+
+// specFields are the fields of the spec of a Lock.
+func specFields() (names []string) {
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[v1alpha1.LockSpec]()) {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
 }
 
 func (e *examination) judgeRights(ctx context.Context) {

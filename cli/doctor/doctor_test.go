@@ -78,19 +78,42 @@ func TestFindsWhatIsWrong(t *testing.T) {
 		status Status
 		want   string
 	}{
-		"no definition":     {func(i *installation) { i.definition = nil }, Fail, "does not know Locks"},
-		"an old definition": {func(i *installation) { i.definition = definition("guards") }, Fail, "lacks spec.holderUID"},
+		"no definition": {func(i *installation) { i.definition = nil }, Fail, "does not know Locks"},
+		"an old definition": {func(i *installation) {
+			i.definition = definition(slices.DeleteFunc(specFields(), func(name string) bool { return name == "renewalPolicy" })...)
+		}, Fail, "lacks spec.renewalPolicy"},
 		"a definition that is deleted": {func(i *installation) {
 			i.definition.DeletionTimestamp, i.definition.Finalizers = &metav1.Time{Time: now}, []string{"x/y"}
 		}, Fail, "kubectl get locks.forrst.dev -A --context far"},
-		"a definition that has no effect":   {func(i *installation) { i.unserved = unserved }, Fail, "does not serve Locks: no matches"},
-		"a definition that is not read":     {func(i *installation) { i.unread["CustomResourceDefinition"] = errors.New("timeout") }, Fail, "its definition could not be read: timeout"},
-		"a right that is missing":           {func(i *installation) { i.verbs = slices.Delete(i.verbs, 3, 4) }, Warn, "ann may not create locks in namespace shop"},
-		"no right to force":                 {func(i *installation) { i.verbs = i.verbs[:6] }, OK, "and not end those of other holders"},
-		"no webhook of Locks":               {without(lockWebhook), Fail, "no webhook configuration has lock.forrst.dev"},
-		"no webhook of Jobs":                {without(jobWebhook), Fail, "no webhook configuration has job.forrst.dev"},
-		"no webhook of the audit":           {without(auditWebhook), Fail, "no webhook configuration has audit.lock.forrst.dev"},
-		"two webhook configurations":        {func(i *installation) { i.webhooks = append(i.webhooks, *i.webhook(lockWebhook)) }, Fail, "2 webhook configurations have lock.forrst.dev"},
+		"a definition that has no effect": {func(i *installation) { i.unserved = unserved }, Fail, "does not serve Locks: no matches"},
+		"a definition that is not read":   {func(i *installation) { i.unread["CustomResourceDefinition"] = errors.New("timeout") }, Fail, "its definition could not be read: timeout"},
+		"a right that is missing":         {func(i *installation) { i.verbs = slices.Delete(i.verbs, 3, 4) }, Warn, "ann may not create locks in namespace shop"},
+		"no right to force":               {func(i *installation) { i.verbs = i.verbs[:6] }, OK, "and not end those of other holders"},
+		"no webhook of Locks":             {without(lockWebhook), Fail, "no webhook configuration has lock.forrst.dev"},
+		"no webhook of Jobs":              {without(jobWebhook), Fail, "no webhook configuration has job.forrst.dev"},
+		"no webhook of the audit":         {without(auditWebhook), Fail, "no webhook configuration has audit.lock.forrst.dev"},
+		"two webhook configurations":      {func(i *installation) { i.webhooks = append(i.webhooks, *i.webhook(lockWebhook)) }, Fail, "2 webhook configurations have lock.forrst.dev"},
+		"two, of an operator elsewhere": {func(i *installation) {
+			of := i.webhook(lockWebhook)
+			of.MatchConditions[0].Expression = strings.ReplaceAll(of.MatchConditions[0].Expression, "forrst-system", "platform")
+			i.webhooks = append(i.webhooks, *of)
+			for _, deployment := range i.deployments {
+				deployment.Namespace, deployment.Status.ReadyReplicas = "platform", 0
+			}
+		}, Fail, "0 of 2 replicas"},
+		"two webhooks of guards": {func(i *installation) { i.webhooks = append(i.webhooks, *i.webhook(guardWebhook)) }, Warn, "2 webhook configurations have guard.forrst.dev"},
+		"an authority that follows on one which ends": {func(i *installation) {
+			bundle := slices.Concat(authority(t, now.Add(time.Hour)), authority(t, now.AddDate(9, 0, 0)))
+			for index := range i.webhooks {
+				i.webhooks[index].ClientConfig.CABundle = bundle
+			}
+		}, OK, ""},
+		"policies that you may not read": {func(i *installation) {
+			i.unread["ValidatingAdmissionPolicyList"] = apierrors.NewForbidden(resource, "", errors.New("x"))
+		}, OK, "you may not read the admission policies"},
+		"a network in between": {func(i *installation) {
+			i.admitted = uncalled(lockWebhook, "dial tcp 10.96.0.7:443: connect: no route to host")
+		}, Fail, "see that the network"},
 		"Jobs whose changes are not judged": {asked(jobWebhook, "CREATE"), Fail, "job.forrst.dev is not asked about the operation UPDATE of jobs"},
 		"a webhook not asked of deletes":    {asked(lockWebhook, "CREATE", "UPDATE"), Fail, "the operation DELETE"},
 		"a webhook asked of all":            {asked(lockWebhook, "*"), OK, ""},

@@ -52,7 +52,7 @@ type installation struct {
 	account           *corev1.ServiceAccount
 	deployments       []*appsv1.Deployment
 	namespace         *corev1.Namespace
-	// holder is who would hold a new lock. The errors are of dry runs: of that lock, of one with a forged holder, and of a ConfigMap.
+	// These are the errors of dry runs: of a new lock, of one with a forged holder, and of a ConfigMap.
 	admitted, forged, guarded error
 	// unread are errors of reads, by the name of the type that is read into.
 	unread map[string]error
@@ -67,7 +67,7 @@ func well(t *testing.T) *installation {
 	}
 	i := &installation{
 		user: "ann", verbs: []string{"get", "list", "watch", "create", "update", "delete", "force-release"},
-		definition: definition(newestField), webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: guardWebhook, ClientConfig: config}},
+		definition: definition(specFields()...), webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: guardWebhook, ClientConfig: config}},
 		bindings:  map[string]string{"-fence": "team-lock-operator-fence"},
 		account:   &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "forrst-system", Name: "lock-operator-controllers"}},
 		namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{v1alpha1.GuardsLabel: v1alpha1.GuardsEnabled}}},

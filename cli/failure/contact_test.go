@@ -34,3 +34,21 @@ func TestAnErrorOfTheConnectionIsToldAsWhatItIs(t *testing.T) {
 		}
 	}
 }
+
+func TestAServiceThatServesNothingIsToldAsWhatItIs(t *testing.T) {
+	untrusted := &url.Error{Op: "Get", URL: "https://x", Err: &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}}
+	for want, err := range map[string]error{
+		"it does not know you":                    apierrors.NewUnauthorized("x"),
+		"it does not let you act as another user": apierrors.NewForbidden(schema.GroupResource{Resource: "users"}, "bob", errors.New(`User "ann" cannot impersonate resource "users"`)),
+		"it refuses you":                          apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("x")),
+		"its certificate is not trusted":          untrusted,
+		"it does not accept your certificate":     &url.Error{Err: errors.New("remote error: tls: bad certificate")},
+		"your credentials were not to be had":     &url.Error{Err: errors.New("getting credentials: exec: executable x not found")},
+		"it answers with an error":                apierrors.NewInternalError(errors.New("x")),
+		"it does not answer":                      &url.Error{Err: errors.New("connection refused")},
+	} {
+		if got, do := Contact(err); got != want || do == "" {
+			t.Errorf("%v: %q, %q; want %q", err, got, do, want)
+		}
+	}
+}
