@@ -171,13 +171,14 @@ func readScopeAndFunction(fields *envelope.Fields) (v1alpha1.Scope, string) {
 	return scope, function
 }
 
-// readScope reads a scope, which means otherwise if it is absent. It returns "" for one that is wrong.
-func readScope(fields *envelope.Fields, otherwise v1alpha1.Scope) v1alpha1.Scope {
-	scope, isGiven := fields.Text("scope")
+// readScope reads a scope, and returns absent if there is none, "" if it is an unknown one, and global if it is no text.
+func readScope(fields *envelope.Fields, absent v1alpha1.Scope) v1alpha1.Scope {
+	if fields.IsAbsent("scope") {
+		return absent
+	}
+	scope, isText := fields.Text("scope")
 	switch {
-	case !isGiven:
-		return otherwise
-	case scope == wire.GlobalScope:
+	case !isText, scope == wire.GlobalScope:
 		return v1alpha1.ScopeGlobal
 	case scope == wire.FunctionScope:
 		return v1alpha1.ScopeFunction

@@ -1,6 +1,8 @@
 package forrst_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +14,7 @@ import (
 
 	"forrst.dev/lock-operator/facade/forrst"
 	"forrst.dev/lock-operator/facade/forrst/envelope"
+	"forrst.dev/lock-operator/test/support/schema"
 )
 
 const discoveryDescribe = "urn:cline:forrst:ext:discovery:fn:describe"
@@ -195,6 +198,37 @@ func TestFunctionsYAMLDescribesTheFunctions(t *testing.T) {
 	}
 	if diff := cmp.Diff(served, described); diff != "" {
 		t.Errorf("described functions (-served +described):\n%s", diff)
+	}
+}
+
+// What functions.yaml misspells or leaves out would be told as it stands.
+func TestArgumentsAreDescribedWithoutMistakes(t *testing.T) {
+	type argument struct {
+		Name        string         `json:"name"`
+		Required    *bool          `json:"required"`
+		Description string         `json:"description"`
+		Schema      *schema.Schema `json:"schema"`
+	}
+	f := newFixture(t)
+	count := 0
+	for _, function := range decoded[struct {
+		Functions []struct {
+			Name      string
+			Arguments []json.RawMessage
+		}
+	}](t, f.post(envelopeWith("forrst.describe", "", "")).Result).Functions {
+		for _, text := range function.Arguments {
+			count++
+			var described argument
+			strict := json.NewDecoder(bytes.NewReader(text))
+			strict.DisallowUnknownFields()
+			if err := strict.Decode(&described); err != nil || described.Name == "" || described.Required == nil || described.Schema == nil {
+				t.Errorf("%s: %v in %s", function.Name, err, text)
+			}
+		}
+	}
+	if count < 30 {
+		t.Errorf("there are %d arguments", count)
 	}
 }
 

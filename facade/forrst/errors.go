@@ -125,11 +125,15 @@ func fieldPointer(parent, name string) string {
 	return envelope.Pointer(parent, strings.Split(elements.Replace(name), ".")...)
 }
 
-// addInvalid adds the rules that a request breaks, if err is a [*lock.InvalidError], to the problems that were found when
+// addInvalid adds the error for a request that cannot be granted, if there is one, to the problems that were found when
 // it was read. A member that could not be read is not reported again, nor are its own members.
 func (c *call) addInvalid(kind callKind, pointer string, err error) {
+	if err == nil {
+		return
+	}
 	invalid, ok := errors.AsType[*lock.InvalidError](err)
 	if !ok {
+		c.faults.Add(envelope.Error{Code: envelope.InvalidArguments, Message: err.Error()}.At(pointer))
 		return
 	}
 	read := c.faults
@@ -174,7 +178,9 @@ func (c *call) invalidField(kind callKind, pointer string, problem *field.Error)
 }
 
 // internalError does not tell its cause, which goes to the log.
-var internalError = envelope.Errors{{Code: envelope.InternalError, Message: "Internal error"}}
+func internalError() envelope.Errors {
+	return envelope.Errors{{Code: envelope.InternalError, Message: "Internal error"}}
+}
 
 // unavailable answers what may be tried again later. Nothing has happened if the call was refused for a limit.
 func unavailable(message string, retryAfter time.Duration, isNothingDone bool) envelope.Errors {
@@ -220,7 +226,7 @@ func (c *call) problems(err error) envelope.Errors {
 	_, isNothingBegun := errors.AsType[*server.AuthenticationError](err)
 	switch {
 	case errors.Is(err, server.ErrPanic): // It is in the log.
-		return internalError
+		return internalError()
 	case errors.Is(err, lock.ErrUnauthenticated):
 		return envelope.Errors{{Code: envelope.Unauthorized, Message: err.Error()}}
 	case isNothingBegun && errors.Is(err, lock.ErrInvalid):
@@ -241,7 +247,7 @@ func (c *call) problems(err error) envelope.Errors {
 		return unavailableLocks(err)
 	}
 	c.config.Logger.Error(err, "Call failed unexpectedly", "function", function)
-	return internalError
+	return internalError()
 }
 
 // namespaceMessage says what is wrong with the namespaces that a request names.

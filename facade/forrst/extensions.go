@@ -11,7 +11,7 @@ import (
 type extension struct {
 	name string
 	// prepare is given the position of the element in the request. It adds what is wrong to the faults of the call, and must
-	// have no effect yet. A nil wrapper does nothing. Nil means that the extension only decorates the response.
+	// have no effect yet. The wrapper may be nil, for nothing to do. Without prepare, the extension only decorates the response.
 	prepare func(c *call, position int) wrapper
 }
 

@@ -61,6 +61,11 @@ func TestCallsAreAuthorizedForTheNameOfTheirLock(t *testing.T) {
 		}
 		known.asked = nil
 	}
+	// A scope that cannot be read names no function, so that its refusal is recorded under the name that a global one has.
+	f.wantProblems(f.post(envelopeWith(ping, arguments(``), locked(`{"key":"k","scope":5,`+ttl+`}`))), 400, "INVALID_ARGUMENTS /extensions/0/options/scope")
+	if diff := cmp.Diff([]string{"create default", "create default/k"}, known.asked); diff != "" {
+		t.Errorf("with a scope that is no text: asked (-want +got):\n%s", diff)
+	}
 	f.wantProblems(f.post(envelopeWith(wire.List, arguments(``), "")), 403, "FORBIDDEN")
 	// Who waits for any lock is told to those alone that may list all.
 	known.asked = nil

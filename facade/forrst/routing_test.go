@@ -196,7 +196,7 @@ func TestAnswersAreMerged(t *testing.T) {
 	}{
 		"a result":     {`"result":{"n":1.000e400,"<":"\u00e9","b":[]}`, frame + `"result":{"n":1.000e400,"<":"\u00e9","b":[]}}`, 200},
 		"null":         {`"result":null`, frame + `"result":null}`, 200},
-		"meta":         {`"result":1,"meta":{"x":1.0,"node":"n-7"}`, frame + `"result":1,"meta":{"x":1.0,"node":"n-7"}}`, 200},
+		"meta":         {`"result":1,"meta":{"node":"n-7","x":1.0}`, frame + `"result":1,"meta":{"node":"n-7","x":1.0}}`, 200},
 		"an entry":     {`"result":1,"extensions":[{"urn":"urn:acme:forrst:ext:x","data":{"n":1.0}},{"urn":"v"}]`, frame + `"result":1,"extensions":[{"urn":"urn:acme:forrst:ext:x","data":{"n":1.0}},{"urn":"v"}]}`, 200},
 		"own entries":  {`"result":1,"extensions":[{"urn":"urn:forrst:ext:atomicLock","data":{}},{"urn":"urn:k8s:forrst:ext:fencing","data":{"token":9}},{"urn":"urn:k8s:forrst:ext:lock-lost"}]`, frame + `"result":1}`, 200},
 		"advice":       {`"errors":[{"code":"NOT_FOUND","message":"m"}],"extensions":[{"urn":"urn:forrst:ext:retry","data":{"allowed":true}}]`, frame + `"result":null,"errors":[{"code":"NOT_FOUND","message":"m"}],"extensions":[{"urn":"urn:forrst:ext:retry","data":{"allowed":true}}]}`, 404},

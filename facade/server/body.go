@@ -20,8 +20,8 @@ type RequestError struct {
 // Error implements error.
 func (e *RequestError) Error() string { return e.Message }
 
-// ReadBody reads the body of the call, which must have no content encoding, and at most so many bytes. The error is a
-// [*RequestError] or a [*limits.Error].
+// ReadBody reads the body of the call, which must have no content encoding, and at most [Calls]'s MaxBodyBytes, which the
+// door passes for the text of the error. The error is a [*RequestError] or a [*limits.Error].
 func (c *Call) ReadBody(most int) ([]byte, error) {
 	if coding := c.Request.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, &RequestError{http.StatusUnsupportedMediaType, "The body must not have a content encoding"}

@@ -115,7 +115,7 @@ var _ = Describe("kubectl lock", func() {
 				_, err := own.kubectl.Run(ctx, "", "create", "rolebinding", "carol", "-n", namespace, "--clusterrole="+testenv.Installed("lock-operator-view"), "--user=carol")
 				Expect(err).NotTo(HaveOccurred())
 				shown = kubectl.succeed(ctx, "who", "cli:report", "-n", namespace, "--as", "carol")
-				Expect(shown).To(ContainSubstring("the Jobs that wait: you may not read them"))
+				Expect(shown).To(ContainSubstring("the Jobs that wait or stop: you may not read that"))
 				Expect(shown).To(ContainSubstring("You may not end it by force"))
 
 				_, status := kubectl.run(ctx, "wait", "cli:report", "-n", namespace, "--timeout", "2s")

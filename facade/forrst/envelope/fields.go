@@ -27,8 +27,8 @@ func parse(body []byte, problems *Errors) (Fields, *Error) {
 
 // ReadObject prepares to read arguments or options, of which the whole is named by pointer. An empty array is an empty
 // object: PHP cannot tell them apart (docs/forrst.md, section 1.3). ReadObject reports false if raw is neither; the Fields
-// can be used all the same, as an empty object, which is what absent options and arguments are. Of an [*Errors] for faults,
-// problems are [InvalidArguments].
+// can be used all the same, as an empty object, which is what absent options and arguments are. If faults are
+// [*Errors], they get errors with the code [InvalidArguments].
 func ReadObject(raw json.RawMessage, pointer string, faults strictjson.Faults) (Fields, bool) {
 	isGiven := len(raw) > 0
 	if !isGiven || isEmptyArray(raw) {

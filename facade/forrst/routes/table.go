@@ -4,6 +4,7 @@
 package routes
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -64,8 +65,8 @@ func IsReserved(function string) bool {
 // use.
 type Table struct {
 	exact, prefixes map[string]*Route
-	// longest is the length of the longest prefix.
-	longest int
+	// lengths are those of prefixes, the longest first.
+	lengths []int
 	// routes are all routes in the order of the file.
 	routes []Route
 }
@@ -78,11 +79,14 @@ func (t *Table) Find(function string) (Route, bool) {
 	if route, ok := t.exact[function]; ok {
 		return *route, true
 	}
-	length := min(t.longest, len(function))
-	if length == len(function) && (strings.HasSuffix(function, ".") || strings.HasSuffix(function, ":")) {
-		length-- // A prefix that ends in a separator stands for the functions below it, of which this is none.
+	longest := len(function)
+	if strings.HasSuffix(function, ".") || strings.HasSuffix(function, ":") {
+		longest-- // A prefix that ends in a separator stands for the functions below it, of which this is none.
 	}
-	for ; length >= 0; length-- {
+	for _, length := range t.lengths {
+		if length > longest {
+			continue
+		}
 		if route, ok := t.prefixes[function[:length]]; ok {
 			return *route, true
 		}
@@ -98,11 +102,15 @@ func (t *Table) add(pattern string, route *Route) bool {
 	prefix, isPrefix := strings.CutSuffix(pattern, "*")
 	patterns := t.exact
 	if isPrefix {
-		patterns, t.longest = t.prefixes, max(t.longest, len(prefix))
+		patterns = t.prefixes
 	}
 	if _, ok := patterns[prefix]; ok {
 		return false
 	}
 	patterns[prefix] = route
+	if isPrefix && !slices.Contains(t.lengths, len(prefix)) {
+		t.lengths = append(t.lengths, len(prefix))
+		slices.SortFunc(t.lengths, func(a, b int) int { return cmp.Compare(b, a) })
+	}
 	return true
 }
