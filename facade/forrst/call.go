@@ -291,7 +291,7 @@ func (c *call) receive() ([]byte, error) {
 	case contentType != "" && !strings.EqualFold(strings.TrimSpace(mediaType), "application/json"):
 		return nil, &server.RequestError{Status: http.StatusUnsupportedMediaType, Message: "The content type must be application/json"}
 	}
-	return c.ReadBody(MaxRequestBytes)
+	return c.ReadBody()
 }
 
 // Send implements [server.Protocol]: it writes the response with the headers of docs/forrst.md, section 4.3. A success can

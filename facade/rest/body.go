@@ -26,7 +26,7 @@ func (c *call) receive() ([]byte, error) {
 	if mediaType, _, err := mime.ParseMediaType(contentType); contentType != "" && (err != nil || mediaType != jsonType) {
 		return nil, problems.New(problems.UnsupportedMediaType, "The content type must be application/json")
 	}
-	body, err := c.ReadBody(maxRequestBytes)
+	body, err := c.ReadBody()
 	if fault, ok := errors.AsType[*server.RequestError](err); ok {
 		return nil, problems.New(unreadable[fault.Status], fault.Message)
 	}

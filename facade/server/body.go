@@ -20,9 +20,9 @@ type RequestError struct {
 // Error implements error.
 func (e *RequestError) Error() string { return e.Message }
 
-// ReadBody reads the body of the call, which must have no content encoding, and at most [Calls]'s MaxBodyBytes, which the
-// door passes for the text of the error. The error is a [*RequestError] or a [*limits.Error].
-func (c *Call) ReadBody(most int) ([]byte, error) {
+// ReadBody reads the body of the call, which must have no content encoding, and at most [Calls]'s MaxBodyBytes. The
+// error is a [*RequestError] or a [*limits.Error].
+func (c *Call) ReadBody() ([]byte, error) {
 	if coding := c.Request.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, &RequestError{http.StatusUnsupportedMediaType, "The body must not have a content encoding"}
 	}
@@ -34,7 +34,7 @@ func (c *Call) ReadBody(most int) ([]byte, error) {
 	case isRefused:
 		return nil, err
 	case errors.Is(err, limits.ErrTooLarge):
-		return nil, &RequestError{http.StatusRequestEntityTooLarge, "The body must be at most " + strconv.Itoa(most) + " bytes"}
+		return nil, &RequestError{http.StatusRequestEntityTooLarge, "The body must be at most " + strconv.FormatInt(c.maxBodyBytes, 10) + " bytes"}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, &RequestError{http.StatusRequestTimeout, "The body did not arrive in time"}
 	}

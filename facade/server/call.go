@@ -63,6 +63,8 @@ type Call struct {
 	Caller access.Caller
 	// Body is that of the request, and room for more. Nil until the caller is authenticated.
 	Body *limits.Body
+	// maxBodyBytes is that of [Calls].
+	maxBodyBytes int64
 	// KeepsBody says that work which outlives the call gives the room of the body back.
 	KeepsBody bool
 }
@@ -143,6 +145,7 @@ func (s *Calls) run(c *Call, p Protocol) (err error) {
 	if err := s.authenticate(c); err != nil {
 		return err
 	}
+	c.maxBodyBytes = s.MaxBodyBytes
 	c.Body = s.limiter.Body(limits.CallerOf(c.Request, c.Caller.Holder()), c.Request.Body, s.MaxBodyBytes)
 	asked, faulty := p.Read()
 	BeginCall(c.Writer, c.Request)

@@ -35,7 +35,8 @@ var _ = Describe("The examples of docs/clients.md", Ordered, func() {
 
 	DescribeTable("take the lock and release it", func(ctx context.Context, language, file string, program ...string) {
 		if _, err := exec.LookPath(program[0]); err != nil {
-			Expect(os.Getenv("CI") != "" && language == "sh").To(BeFalse(), "%s is not installed", program[0])
+			// A person need not have every language. Where changes are judged, each example runs.
+			Expect(os.Getenv("CI")).To(BeEmpty(), "%s is not installed", program[0])
 			Skip(program[0] + " is not installed")
 		}
 		found := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindStringSubmatch(text)
