@@ -34,7 +34,7 @@ export RAPID_SEED ?= $(SEED)
 export GOMEGA_DEFAULT_EVENTUALLY_TIMEOUT ?= 30s
 export GOMEGA_DEFAULT_EVENTUALLY_POLLING_INTERVAL ?= 50ms
 export REPORTS ?= $(CURDIR)/bin/reports
-JOBS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+JOBS ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)# It needs cgo, and so a C compiler.
 # Tests run in the folders of their packages, so they need absolute paths. The linter vets. Only a hang lasts until the time-out,
 # and then it is reported, with what each goroutine does, before CI gives up.
@@ -48,7 +48,7 @@ test = $(TEST_ENV) bin/gotest -log="$(REPORTS)/$(subst /,-,$(1)).json" -- $(TEST
 module = $(TEST_ENV) bin/gotest -log="$(REPORTS)/$(subst /,-,$(1)).json" -C $(1) -- $(TEST_FLAGS) ./...
 unit = $(SPARE_GC) bin/gotest -log="$(REPORTS)/$(1).json" -- -vet=off -timeout=20m -p=3 $(if $(filter-out 1,$(SEED)),-count=1) $(TESTFLAGS) $(2)
 # Suites with the race detector. The others run code that units run with it, and most of it in other processes.
-RACED ?= controllers/expiry test/contract test/robustness webhook
+RACED ?= controllers/expiry test/robustness webhook
 suites = $(shell hack/test-packages.sh suites)
 
 ##@ Help
@@ -151,7 +151,7 @@ bin/prometheus/usr/bin/prometheus: hack/unpack.sh
 quick: ## Run the tests that only compute, unless their results are cached: what one runs while working.
 	@packages="$$(hack/test-packages.sh unit)" && go test -vet=off $(TESTFLAGS) $$packages
 
-# What computes comes first. Suites wait as much as they compute, so two for each processor run at once, with what BESIDE says.
+# What computes comes first. Suites wait more than they compute, so three for each processor run at once, with what BESIDE says.
 test: build control-plane bin/kwok bin/helm bin/kustomize-controller $(CHROMIUM) compile-tests ## Run all tests that judge a change.
 	@rm -rf "$(REPORTS)"/*.json "$(REPORTS)/ginkgo"; failed=0; $(MAKE) --no-print-directory test-units || failed=1; \
 	$(MAKE) --no-print-directory -k -j$(JOBS) module/test/browser $(BESIDE) $(suites:%=suite/%) $(addprefix module/,$(WITH_TESTS)) || failed=1; \

@@ -10,8 +10,8 @@ if [ "$1" = unraced ]; then
   echo "-run=^($(grep -hoE '^func Test[^(]+' "${files[@]}" | cut -c6- | paste -sd'|'))\$ $(dirname "${files[@]}" | sort -u | sed 's|^|./|' | paste -sd' ')"
   exit
 fi
-longest="test/contract test/jobs test/runbooks test/holders test/install test/e2e test/process test/guards test/run"
-longest+=" test/admission test/gitops test/upgrade test/line lock/line facade/forrst controllers/jobgate facade/rest cli/supervise lock/engine facade/client lock/audit/auditlog"
+longest="test/jobs test/contract test/holders test/run test/clients test/runbooks test/install test/e2e test/guards test/process"
+longest+=" test/robustness test/admission test/gitops test/cli/write test/line test/upgrade test/outage test/rest webhook lock/line facade/forrst controllers/jobgate facade/rest cli/supervise lock/engine facade/client lock/audit/auditlog"
 go list -test -f '{{.ImportPath}} {{.Deps}}' ./... | awk -v kind="$1" -v module="$(go list -m)" -v longest="$longest" '
   BEGIN { count = split(longest, folders); for (i = 1; i <= count; i++) rank[folders[i]] = i }
   $1 ~ /\.test$/ {
