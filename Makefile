@@ -47,7 +47,7 @@ RACE_ENV = $(TEST_ENV) $(if $(RACE),BUBBLES_ON_ONE_PROCESSOR=1)
 test = $(TEST_ENV) bin/gotest -log="$(REPORTS)/$(subst /,-,$(1)).json" -- $(TEST_FLAGS) $(2)
 module = $(TEST_ENV) bin/gotest -log="$(REPORTS)/$(subst /,-,$(1)).json" -C $(1) -- $(TEST_FLAGS) ./...
 unit = $(SPARE_GC) bin/gotest -log="$(REPORTS)/$(1).json" -- -vet=off -timeout=20m -p=3 $(if $(filter-out 1,$(SEED)),-count=1) $(TESTFLAGS) $(2)
-# Suites with the race detector. The others run code that units run with it, and most of it in other processes.
+# Suites with the race detector. The others run code that units run with it, and most of it in other processes. Of test/contract see hack/nightly.sh.
 RACED ?= controllers/expiry test/robustness webhook
 suites = $(shell hack/test-packages.sh suites)
 

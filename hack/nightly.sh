@@ -17,6 +17,7 @@ steps=(
   "gitops|^go\.mod|^api/|^config/(crd|admission-policy|webhook)/|^lock/jobs/|^controllers/jobgate/|^test/gitops/#$(nightly ./test/gitops)"
   "page|^web/|^facade/ui/|^test/browser/ui/#$(nightly ./test/browser/ui)"
   "line|^lock/(engine|line)/|^facade/peers/#export LINE_KILLS=\${LINE_KILLS:-5} LINE_CROWD=500 LINE_ROLLED=200 LINE_HELD=100 LINE_HELD_SECONDS=30; $(nightly ./test/line)"
+  "contract|^lock/(engine|servertime)/|^facade/client/#TAG= make test-one PKG=./test/contract FOCUS=."
   "liveness|#make robustness DURATION=40s"
   "install-variants|^charts/|^config/|^certificates/|^controllers/issuer/|^installation/|^test/install(ation)?/#ROTATIONS=3 make test-one PKG=./test/install FOCUS='issues its own certificates' && make install-test INSTALLATIONS=."
   "upgrade|^charts/|^config/|^test/upgrade/#$(nightly ./test/upgrade)"
