@@ -1,7 +1,7 @@
 // The page: who views it, what it follows, and its parts.
 
 import { render } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import {
   follow, foreign, hasToken, isAddressable, isToken, lockPath, mayPass, pauseAfter, readRights, Refusal, useToken,
   type Line, type Lock, type Past, type Problem, type Rights,
@@ -157,7 +157,7 @@ function App() {
   const [, draw] = useState(0);
   const [route, setRoute] = useState(readRoute());
   const [late, setLate] = useState("");
-  useEffect(() => {
+  useLayoutEffect(() => { // At once: an address that changes before the first drawing is on the screen is followed, too.
     redrawn = () => draw(count => count + 1);
     const moved = () => {
       const next = readRoute();

@@ -253,6 +253,14 @@ func TestTheDialogOfAForcedReleaseOpensAtOnce(t *testing.T) {
 }
 
 // A forced release has other consequences for a Job and for guarded objects.
+// An address that changes as soon as the page runs, before it is on the screen, is the one that is shown.
+func TestAnAddressThatChangesAtOnceIsShown(t *testing.T) {
+	f := newFacade(t, nil)
+	f.hold("shop", "report", "alice", time.Hour)
+	s := open(t, f.url(), beforeLoad(`document.addEventListener("DOMContentLoaded", () => { location.hash = "#/namespaces/shop/locks/report"; })`))
+	s.shows(".detail h2", "report")
+}
+
 func TestWhatAForcedReleaseDoes(t *testing.T) {
 	f := newFacade(t, nil)
 	const job, guard, guarded = "it is suspended, its Pods are deleted, and it queues again", "the guarded object again", "the guarded objects again"
