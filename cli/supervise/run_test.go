@@ -199,9 +199,12 @@ func TestTheRunGoesOnWhileTheGroupHasProcesses(t *testing.T) {
 		s.wantEnd(Outcome{Status: 4})
 	})
 	t.Run("but not for a zombie, which nothing ends", func(t *testing.T) {
-		fifo := newFIFO(t)
-		s := superviseWithGrace(t, OnLostKill, 0,
-			`(true & exec setsid sh -c 'echo $$ >`+fifo+`; exec sleep 1000 >&-') & read parent <`+fifo+`; echo $parent; exit 4`)
+		toChild, toScript := newFIFO(t), newFIFO(t)
+		// The child ends once its parent is no shell any more, which would reap it.
+		s := superviseWithGrace(t, OnLostKill, 0, `(
+			(read p <`+toChild+`; until read name </proc/$p/comm && [ "$name" = sleep ]; do :; done; echo $p >`+toScript+`) &
+			exec setsid sh -c 'echo $$ >`+toChild+`; exec sleep 1000 >&-'
+		) & read p <`+toScript+`; echo $p; exit 4`)
 		line, err := s.lines.ReadString('\n')
 		if err != nil {
 			t.Fatal(err)
@@ -210,9 +213,9 @@ func TestTheRunGoesOnWhileTheGroupHasProcesses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { kill(t, parent, syscall.SIGKILL) })
 		s.wantStop(StageKill, nil)
 		s.wantEnd(Outcome{Status: 4})
-		kill(t, parent, syscall.SIGKILL)
 	})
 }
 
